@@ -5,7 +5,8 @@
     python -m benchmarks.gpu_epoch predict epochs.json [--cluster calibration/cluster.toml]
 
 Full-graph training on one rank, no exchange: made graphs of four sizes, three models, two widths, 3 layers, 16 classes,
-no dropout, Adam, fp32. `measure` times, in one process: haloscope's rank (`single`); `pyg`, PyG's layers on an edge
+no dropout, Adam, fp32. `measure` times, in one process: haloscope's rank (`single`), as it is and with `graphs`
+(`--cuda-graphs`); `pyg`, PyG's layers on an edge
 index; `pyg-csr`, the same on a sparse matrix of torch (cuSPARSE; GCN and GraphSAGE); `torch`, the same network written
 down with torch's sparse matrices. Each is the median of the epochs after the first five, by events on the stream.
 `predict` needs no GPU; a calibration has seen none of these runs (of `h200-1`, the host's two numbers are fitted to six
@@ -37,7 +38,8 @@ SKIPPED = 5
 GRAPHS = ((5_000, 10), (30_000, 20), (100_000, 20), (400_000, 30))
 MODELS = ("gcn", "sage", "gat")
 WIDTHS = (64, 256)
-CONTENDERS = ("haloscope", "pyg", "pyg-csr", "torch")
+CONTENDERS = ("haloscope", "graphs", "pyg", "pyg-csr", "torch")
+OURS = CONTENDERS[:2]
 CLASSES = 16
 
 Forward = Callable[[Tensor], Tensor]
@@ -196,7 +198,8 @@ def measure(epochs: int, only: Sequence[str], chosen: str, file: Path) -> None:
         part = prepare(config).training(0).to(torch.device("cuda"))
         for name in only:
             try:
-                got = haloscope(config) if name == "haloscope" else peer(name, part, config)
+                ours = haloscope(config.changed(cuda_graphs=name == "graphs")) if name in OURS else None
+                got = ours or peer(name, part, config)
             except torch.OutOfMemoryError:
                 got = {"error": "out of memory"}  # type: ignore[dict-item]
             except (HaloscopeError, RuntimeError) as error:
@@ -229,21 +232,26 @@ def predicted(config: RunConfig, cluster: str) -> float:
 
 
 def predict(file: Path, cluster: str) -> None:
-    """Print what the model predicts for the measured cells."""
+    """Print what the model predicts for the measured cells, without CUDA graphs and with them where both were run."""
     saved = json.loads(file.read_text())
+    configs = {tuple(named(config).values()): config for config in cells(SKIPPED + 2)}
     print(f"{saved['device']}, predicted from {cluster}")
-    print(f"{'nodes':>9}{'degree':>8}{'model':>7}{'width':>7}{'measured':>13}{'predicted':>13}{'error':>9}")
-    errors, configs = [], {tuple(named(config).values()): config for config in cells(SKIPPED + 2)}
-    for row in saved["cells"]:
-        about = {key: row[key] for key in ("nodes", "degree", "model", "width")}
-        measured = row["contenders"].get("haloscope", {}).get("seconds")
-        if measured is None:
+    for contender in OURS:
+        rows = [row for row in saved["cells"] if "seconds" in row["contenders"].get(contender, {})]
+        if not rows:
             continue
-        seconds = predicted(configs[tuple(about.values())], cluster)
-        errors.append(abs(seconds / measured - 1))
-        figures = f"{1e3 * measured:>10.3f} ms{1e3 * seconds:>10.3f} ms{seconds / measured - 1:>+9.1%}"
-        print(f"{about['nodes']:>9}{about['degree']:>8}{about['model']:>7}{about['width']:>7}{figures}", flush=True)
-    print(f"median error {statistics.median(errors):.1%}, largest {max(errors):.1%}, {len(errors)} cells")
+        print(
+            f"\n{contender}\n{'nodes':>9}{'degree':>8}{'model':>7}{'width':>7}{'measured':>13}{'predicted':>13}{'error':>9}"
+        )
+        errors = []
+        for row in rows:
+            about = {key: row[key] for key in ("nodes", "degree", "model", "width")}
+            config = configs[tuple(about.values())].changed(cuda_graphs=contender == "graphs")
+            measured, seconds = row["contenders"][contender]["seconds"], predicted(config, cluster)
+            errors.append(abs(seconds / measured - 1))
+            figures = f"{1e3 * measured:>10.3f} ms{1e3 * seconds:>10.3f} ms{seconds / measured - 1:>+9.1%}"
+            print(f"{about['nodes']:>9}{about['degree']:>8}{about['model']:>7}{about['width']:>7}{figures}", flush=True)
+        print(f"median error {statistics.median(errors):.1%}, largest {max(errors):.1%}, {len(errors)} cells")
 
 
 def main() -> None:

@@ -112,6 +112,7 @@ class Rank:
     Attributes:
         rates: recorded ratios by name, for `rate`.
         paused, stage: whether time and bytes are not counted now, and the name of that activity; empty in an epoch.
+        drawn: what each key of the epoch was drawn for (the arguments of `key`), while an epoch is recorded; else None.
     """
 
     def __init__(
@@ -133,6 +134,7 @@ class Rank:
         self.traffic = Traffic(size)
         self.rates: Mapping[str, float] = {}
         self.paused, self.stage = False, ""
+        self.drawn: dict[int, tuple[str, int, bool]] | None = None
         self._observed: dict[str, list[float]] = {}
         self._built: Effect | None = None
 
@@ -307,6 +309,10 @@ class Rank:
             sums[0] += part
             sums[1] += whole
 
+    def observed(self) -> dict[str, list[float]]:
+        """A copy of what `take_observed` would return."""
+        return {name: list(sums) for name, sums in self._observed.items()}
+
     def take_observed(self) -> dict[str, list[float]]:
         """Name -> [part, whole] observed since the last call."""
         observed, self._observed = self._observed, {}
@@ -327,10 +333,19 @@ class Rank:
 
     def key(self, purpose: str, layer: int = -1, *, per_rank: bool = True) -> int:
         """A 63-bit random key for (seed, rank, epoch, layer, purpose); the same everywhere for the same arguments."""
-        return random_key(self.seed, self.index if per_rank else -1, self.epoch, layer, purpose)
+        key = random_key(self.seed, self.index if per_rank else -1, self.epoch, layer, purpose)
+        if self.drawn is not None:
+            self.drawn[key] = purpose, layer, per_rank
+        return key
 
     def generator(self, purpose: str, layer: int = -1) -> np.random.Generator:
-        """A numpy generator on the stream of `key`."""
+        """A numpy generator on the stream of `key`.
+
+        Raises:
+            ProgramError: the epoch is recorded, and would draw the same whenever it is replayed.
+        """
+        if self.drawn is not None:
+            raise ProgramError(f"rank {self.index}: {purpose!r} is drawn on the host in an epoch that is recorded")
         return np.random.Generator(np.random.Philox(self.key(purpose, layer)))
 
 

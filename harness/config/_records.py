@@ -160,6 +160,11 @@ class ExecutionConfig:
     backend: Literal["auto", "gloo", "nccl"] = option(
         "auto", "torch.distributed backend (real mode); auto: nccl for cuda, gloo for cpu"
     )
+    cuda_graphs: bool = option(
+        False,
+        "record what a GPU rank computes between two exchanges as CUDA graphs, once, and launch those in later epochs: "
+        "spares its host every operator; for methods whose epochs are all alike (GPUs, in real mode and modelled)",
+    )
     deterministic: bool = option(True, "all-reduce adds in rank order, so that losses are bit-equal in every mode")
     timeout: float = option(60.0, "seconds that one exchange may take (real mode)", unit="s")
     startup_timeout: float = option(
@@ -185,6 +190,10 @@ class ExecutionConfig:
         )
         yield self.mode == "real" or self.evaluate == "ranks", "evaluate=spare needs --mode real"
         yield self.device in ("cpu", "cuda"), "device must be cpu or cuda"
+        yield (
+            not self.cuda_graphs or self.mode == "sim" or (self.mode == "real" and self.device == "cuda"),
+            "cuda-graphs needs --mode real --device cuda, or --mode sim and a cluster with GPUs",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

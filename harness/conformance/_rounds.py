@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,12 +13,14 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness import loopback
+from harness.conformance._segments import OperatorSegments
 from harness.effects import AllToAll, Effect, Start, Wait
 from harness.errors import HaloscopeError
 from harness.exchanges import Memory
 from harness.methods.base import Method
 from harness.nn import GNN
 from harness.rank import Rank
+from harness.static_epochs import StaticEpochs
 from harness.tape import Tape
 from harness.traffic import Traffic
 from harness.trampoline import blame
@@ -89,6 +92,7 @@ class EpochSettings:
         shapes_only: run on meta tensors and record every operator.
         order: the order in which ranks begin.
         saved: the state that an earlier run left on each rank, from which this one continues.
+        replayed: record an epoch and replay it in the others, as `StaticEpochs` does.
     """
 
     last: int
@@ -99,6 +103,7 @@ class EpochSettings:
     saved: Sequence[tuple[Memory, dict[str, Any], dict[str, Any]]] | None = None
     lr: float = 0.05
     seed: int = 0
+    replayed: bool = False
 
 
 def run_epochs(method: Method, model: GNN, parts: Sequence[Any], settings: EpochSettings) -> list[RankSeen]:
@@ -156,9 +161,11 @@ async def _epochs(
     rank.traffic.take()
     rank.take_observed()
     steps.clear()
+    epochs = StaticEpochs(OperatorSegments()) if settings.replayed else None
     for rank.epoch in range(settings.first, settings.last):
         model.train()
-        loss = await method.epoch(rank, part, model, state, memory, optimizer)
+        compute = partial(method.epoch, rank, part, model, state, memory, optimizer)
+        loss = await (compute() if epochs is None else epochs.epoch(rank, compute))
         after = [p.detach().clone() for p in model.parameters()]
         value = 0.0 if loss.is_meta else float(loss)
         seen.append(EpochSeen(value, after, rank.traffic.take(), rank.take_observed(), list(steps)))

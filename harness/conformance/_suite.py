@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, fields
 
-from harness.conformance import _course, _exactness, _loss
+from harness.conformance import _course, _exactness, _loss, _static
 from harness.conformance._ground import Ground
 from harness.conformance._rounds import NotKept
 from harness.errors import InputError
@@ -52,6 +52,7 @@ CHECKS: tuple[Check, ...] = (
     Check("compensated", ("compensated",), lambda m, f: f.compensated, _loss.check_compensated),
     Check("isolated", ("isolated",), lambda m, f: f.isolated, _exactness.check_isolated),
     Check("repeats", ("repeats",), lambda m, f: m.epoch_kind(1) is not None, _course.check_repeats),
+    Check("static", ("static",), lambda m, f: f.static, _static.check_static),
     Check("settles", ("settles",), lambda m, f: f.settles > 0, _course.check_settles),
     Check("timed", ("timed",), _always, _course.check_untimed),
     Check("cycle", (), lambda m, f: not f.adaptive, _course.check_cycle),

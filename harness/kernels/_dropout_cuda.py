@@ -5,14 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harness.kernels.random import UNIFORM_BITS
+from harness.kernels.random import UNIFORM_BITS, stream_argument
 from harness.kernels.triton_code import (
     constant,
     element_words,
     jit,
     row_words,
     rows_at_once,
-    stream_argument,
     tl,
     triton,
 )

@@ -15,9 +15,11 @@ from torch import Tensor
 from harness.kernels import _mixed_torch as mixed_torch
 from harness.kernels._mixed_cpu import BRAIN_MAX
 from harness.kernels._quantize_cpu import FLOAT_MAX, LIFT, RANGE_MAX, TINY_SCALE
-from harness.kernels._quantize_cuda import bad_row, least, most, refuse
+from harness.kernels._quantize_cuda import least, most
 from harness.kernels._quantize_torch import fraction_bits
+from harness.kernels.finite_rows_cuda import bad_row, refuse
 from harness.kernels.packed import MIXED_BITS
+from harness.kernels.random import stream_argument
 from harness.kernels.triton_code import (
     constant,
     current_stream,
@@ -25,7 +27,6 @@ from harness.kernels.triton_code import (
     jit,
     row_words,
     rows_at_once,
-    stream_argument,
     tl,
     triton,
 )

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.kernels.random import UNIFORM_BITS
-from harness.kernels.triton_code import constant, element_words, jit, row_words, stream_argument, tl, triton
+from harness.kernels.random import UNIFORM_BITS, stream_argument
+from harness.kernels.triton_code import constant, element_words, jit, row_words, tl, triton
 
 ELEMENTS = 2048
 """Values that one program holds at a time."""

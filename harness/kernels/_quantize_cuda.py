@@ -7,7 +7,6 @@ time from the cache). Divisions are `div_rn`, because Triton's `/` is not IEEE's
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -17,7 +16,9 @@ from torch import Tensor
 from harness.kernels import _quantize_torch as quantize_torch
 from harness.kernels._quantize_cpu import FLOAT_MAX, HALF_MAX, LIFT, RANGE_MAX, TINY_SCALE
 from harness.kernels._quantize_torch import fraction_bits
-from harness.kernels.packed import code_bytes, not_finite
+from harness.kernels.finite_rows_cuda import bad_row, refuse
+from harness.kernels.packed import code_bytes
+from harness.kernels.random import stream_argument
 from harness.kernels.triton_code import (
     constant,
     current_stream,
@@ -25,15 +26,12 @@ from harness.kernels.triton_code import (
     jit,
     row_words,
     rows_at_once,
-    stream_argument,
     tl,
     triton,
 )
 
 ELEMENTS, WIDEST, WARPS = 2048, 4096, 2
 """Values that one program codes or decodes at a time, the most of them in one row, and its warps."""
-
-NONE = 2**62
 
 _INF, _FLOAT_MAX = constant(math.inf), constant(float(FLOAT_MAX))
 _HALF_MAX, _RANGE_MAX = constant(float(HALF_MAX)), constant(float(RANGE_MAX))
@@ -181,20 +179,6 @@ def _encode(rows: Tensor, bits: int, key: int, half: bool, nearest: bool) -> tup
     )  # fmt: skip
     refuse(bad, num_rows)
     return codes, side
-
-
-def refuse(bad: Tensor, num_rows: int) -> None:
-    """Raise ValueError with the first row that is not finite, if a kernel found one; waits for the device."""
-    first = int(bad)
-    if first < num_rows:
-        bad.fill_(NONE)
-        raise not_finite(first)
-
-
-@functools.cache
-def bad_row(device: torch.device, stream: int) -> Tensor:
-    """Memory in which the kernels of a stream write the first row that is not finite; NONE otherwise."""
-    return torch.full((1,), NONE, device=device)
 
 
 def quantize(rows: Tensor, bits: int, key: int, half: bool) -> tuple[Tensor, Tensor]:

@@ -11,6 +11,9 @@ that two rows that share one word still have different streams.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
 from numba import njit
@@ -67,6 +70,36 @@ def signed64(key: int) -> int:
     return (key + 2**63) % 2**64 - 2**63
 
 
+Place = Callable[[int], Tensor]
+"""Key -> int64 [1] on the device: where operators find the stream of that key (`stream_word`) when they run."""
+
+_place: Place | None = None
+
+
+def stream_word(key: int) -> int:
+    """mix64(key) as a signed word."""
+    return signed64(int(stream_of(key)))
+
+
+def stream_argument(key: int) -> int | Tensor:
+    """The stream of a key as GPU kernels and torch operators take it: `stream_word`, or where it lies in memory."""
+    return stream_word(key) if _place is None else _place(key)
+
+
+@contextmanager
+def streams_in_memory(place: Place) -> Iterator[None]:
+    """GPU kernels and torch operators that are launched inside read their streams from memory.
+
+    A CUDA graph keeps the arguments of its kernels, and what they point to may change between two launches.
+    """
+    global _place
+    before, _place = _place, place
+    try:
+        yield
+    finally:
+        _place = before
+
+
 def _shift(z: Tensor, bits: int) -> Tensor:
     """Logical right shift of int64: torch has only the arithmetic one."""
     return (z >> bits) & ((1 << (64 - bits)) - 1)
@@ -74,7 +107,7 @@ def _shift(z: Tensor, bits: int) -> Tensor:
 
 def row_words_torch(key: int, rows: Tensor) -> tuple[Tensor, Tensor]:
     """`row_words` in torch operators: int64 rows [n] -> two int64 tensors [n] that hold 32-bit words."""
-    z = rows * signed64(GOLDEN) + signed64(int(stream_of(key)))
+    z = rows * signed64(GOLDEN) + stream_argument(key)
     z = (z ^ _shift(z, 30)) * signed64(MIX_A)
     z = (z ^ _shift(z, 27)) * signed64(MIX_B)
     z = z ^ _shift(z, 31)

@@ -44,8 +44,9 @@ _LOW_A, _LOW_B = constant(random.LOW_A), constant(random.LOW_B)
 
 @jit
 def row_words(stream, row):  # type: ignore[no-untyped-def]
-    """`random.row_words` of rows int64; `stream` is mix64(key) as a signed word."""
-    z = stream.to(tl.uint64) + row.to(tl.uint64) * _GOLDEN
+    """`random.row_words` of rows int64; `stream` is mix64(key) as a signed word, or where it lies in memory."""
+    word = tl.load(stream) if stream.dtype.is_ptr() else stream
+    z = word.to(tl.uint64) + row.to(tl.uint64) * _GOLDEN
     z = (z ^ (z >> 30)) * _MIX_A
     z = (z ^ (z >> 27)) * _MIX_B
     z = z ^ (z >> 31)
@@ -59,11 +60,6 @@ def element_words(low, high, column):  # type: ignore[no-untyped-def]
     x = ((x ^ (x >> 16)) * _LOW_A) ^ high
     x = (x ^ (x >> 15)) * _LOW_B
     return x ^ (x >> 15)
-
-
-def stream_argument(key: int) -> int:
-    """The argument `stream` of a kernel."""
-    return random.signed64(int(random.stream_of(key)))
 
 
 def takes(x: torch.Tensor) -> bool:

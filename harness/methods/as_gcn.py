@@ -173,7 +173,9 @@ class ASGCN(LayerWise):
         gradient = torch.zeros_like(last.q)
         if batch.aggregated:
             leading = len(batch.y) if model.reads_own(batch.layer) else 0
-            gradient = last.gradient(batch.aggregated[0].index_select(0, _sources(last.places, leading)), self.nodes)
+            rows = batch.aggregated[0]
+            drawn = _sources(last.places, leading).to(rows.device)  # from the host
+            gradient = last.gradient(rows.index_select(0, drawn), self.nodes)
         found = await state.neighbours.add(
             rank, last.ids, gradient.to(rank.device), label="score gradients", layer=batch.layer
         )

@@ -50,6 +50,9 @@ class Facts:
         compensated: with frozen weights, gradients averaged over n epochs approach those of `Method.lossless` as 1/n.
         repeats: with shapes only, every epoch after the first is equal: computation and traffic depend neither on data,
             nor on random draws, nor on the number of the epoch.
+        static: in runs with numbers, too, epochs after the second are the same operations on tensors of the same shapes
+            and in the same memory, but for keys of `Rank.key` that operators are given: the method keeps nothing from
+            epoch to epoch and draws nothing on the host, so that epochs can be recorded and replayed.
         adaptive: which messages are sent depends on the data, so epochs have no cycle.
         timed: traffic depends on when messages arrive, so a recorded run cannot be timed on another cluster.
         paper: the source.
@@ -65,6 +68,7 @@ class Facts:
     compensated: bool = False
     isolated: bool = False
     repeats: bool = False
+    static: bool = False
     adaptive: bool = False
     timed: bool = False
     exact_when: Mapping[str, object] = field(default_factory=dict)

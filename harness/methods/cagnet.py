@@ -104,7 +104,9 @@ class CAGNET(BlockRows):
     replication: int = 2
 
     name = "cagnet"
-    facts = Facts(cut="edge", exact=True, repeats=True, paper="CAGNET; the comparison of BNS-GCN and CDFGNN")
+    facts = Facts(
+        cut="edge", exact=True, repeats=True, static=True, paper="CAGNET; the comparison of BNS-GCN and CDFGNN"
+    )
 
     def validate(self) -> None:
         if self.replication < 1:

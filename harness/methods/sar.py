@@ -47,7 +47,7 @@ class SAR(EdgeCut):
     depth: int = 1
 
     name = "sar"
-    facts = Facts(cut="edge", exact=True, repeats=True, paper="SAR; the comparison of Sylvie")
+    facts = Facts(cut="edge", exact=True, repeats=True, static=True, paper="SAR; the comparison of Sylvie")
 
     def validate(self) -> None:
         if self.depth < 0:

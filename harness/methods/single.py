@@ -52,7 +52,7 @@ class Single(EdgeCut):
 
     name = "single"
     bf16 = True
-    facts = Facts(cut="none", exact=True, repeats=True, paper="DGL and PyG on one device")
+    facts = Facts(cut="none", exact=True, repeats=True, static=True, paper="DGL and PyG on one device")
 
     def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
         super().check(model, totals, num_parts)

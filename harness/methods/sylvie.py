@@ -77,7 +77,9 @@ class SylvieS(Sylvie, OverlappingEdgeCut):
 
     name = "sylvie-s"
     bf16 = True
-    facts = Facts(cut="edge", exact=False, repeats=True, lossy=True, unbiased=True, paper="Sylvie, Alg. 1-2")
+    facts = Facts(
+        cut="edge", exact=False, repeats=True, static=True, lossy=True, unbiased=True, paper="Sylvie, Alg. 1-2"
+    )
 
     def idle(self) -> dict[str, str]:
         if self.scope == "all":

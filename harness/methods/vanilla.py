@@ -47,14 +47,15 @@ class Vanilla(OverlappingEdgeCut):
         cut="edge",
         exact=True,
         repeats=True,
+        static=True,
         exact_when={"dtype": "fp32"},
         paper="partition-parallel full-graph training",
     )
 
     def promises(self) -> Facts:
-        """Lossy with a 16-bit type, to which every value is rounded to nearest."""
+        """Lossy with a 16-bit type, to which every value is rounded to nearest; fp16 also asks whether it fits."""
         half = self.dtype != "fp32"
-        return replace(super().promises(), lossy=half, bounded=half)
+        return replace(super().promises(), lossy=half, bounded=half, static=self.dtype != "fp16")
 
     def error_bound(self, num_ranks: int) -> float:
         """Half a unit in the last place of a 16-bit float: 11 significant bits in fp16, 8 in bf16."""

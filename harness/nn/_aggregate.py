@@ -135,8 +135,8 @@ def edge_dot(indptr: Tensor, indices: Tensor, g: Tensor, x: Tensor) -> Tensor:
 @edge_dot.register_kernel("cuda")
 def edge_dot_torch(indptr: Tensor, indices: Tensor, g: Tensor, x: Tensor) -> Tensor:
     """The same in torch operators, a bounded number of edges at a time; the path for CUDA tensors."""
-    counts = indptr.diff().long()
-    rows = torch.repeat_interleave(torch.arange(counts.shape[0], device=indptr.device), counts)
+    counts, nnz = indptr.diff().long(), indices.shape[0]
+    rows = torch.repeat_interleave(torch.arange(counts.shape[0], device=indptr.device), counts, output_size=nnz)
     out = g.new_empty((indices.shape[0], *g.shape[1:-1]))
     for at in range(0, indices.shape[0], EDGES_PER_GATHER):
         part = slice(at, at + EDGES_PER_GATHER)

@@ -7,7 +7,7 @@ measured), `trace` (timelines), `stopping`. Imported by drivers, reports and com
 
 from harness.running._checkpoint import last_epochs, started_anew
 from harness.running._evaluation import Judge, whole_graph
-from harness.running._job import Checkpoints, Execution, Job, Progress
+from harness.running._job import Checkpoints, Epochs, Execution, Job, Progress
 from harness.running._opened import Driver, OpenedRun, Plan, data_inputs, open_run, plan_of
 from harness.running._prepare import Prepared, cuts_by, prepare
 from harness.running._runner import finish, make_job, run, run_opened
@@ -17,6 +17,7 @@ from harness.running._training import program
 __all__ = [
     "Checkpoints",
     "Driver",
+    "Epochs",
     "Execution",
     "Job",
     "Judge",

@@ -56,7 +56,10 @@ class Spare(Protocol):
 
 
 class Epochs(Protocol):
-    """Who may stand in for the epochs of a method that repeats itself (`Facts.repeats`), where there are no numbers."""
+    """Who may stand in for the epochs of a method.
+
+    Without numbers, of one that repeats itself (`Facts.repeats`); with numbers, of one that is `Facts.static`.
+    """
 
     async def epoch(self, rank: Rank, compute: Callable[[], Coroutine[Any, Any, Tensor]]) -> Tensor:
         """The loss of one epoch, which `compute` runs."""

@@ -91,6 +91,11 @@ def plan_of(config: RunConfig) -> Plan:
         raise InputError(
             f"method {method.name} runs on one rank: use --parts 1, or vanilla for {config.cut.parts} parts"
         )
+    if config.run.cuda_graphs and not method.promises().static:
+        raise InputError(
+            f"--cuda-graphs: epochs of {config.training.method} are not all the same operations on the same memory, so "
+            "they cannot be recorded; leave the option out"
+        )
     cut = cutting_of(config.cut, method)
     if (method.facts.cut == "vertex") != (cut.kind == "vertex"):
         fitting = ", ".join(name for name, known in PARTITIONERS.own().items() if known.cuts == "edge")

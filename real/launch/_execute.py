@@ -27,6 +27,7 @@ from harness.exchanges import Diverged
 from harness.rank import Rank
 from harness.running import (
     Checkpoints,
+    Epochs,
     Execution,
     Job,
     Prepared,
@@ -239,12 +240,13 @@ def run_rank(
             )
         with connected.host_by_host():
             job, prepared = make_job(plan_of(config), progress, checkpoints)
+        epochs = _graphed_epochs() if config.run.cuda_graphs else None
         debug = os.environ.get("HALOSCOPE_DEBUG") == "1"
         alone = is_lab(config.cluster.name)  # its hosts share the cores of this machine
         neighbours = config.cut.parts if alone else int(os.environ.get("LOCAL_WORLD_SIZE", config.cut.parts))
         with cpu_threads(threads_per_rank(config, neighbours)), _spare(config, connected.rank) as spare:
             gathered = run_program(
-                _gathered(program(replace(job, spare=spare, keep=keep)), connected.host),
+                _gathered(program(replace(job, spare=spare, keep=keep, epochs=epochs)), connected.host),
                 connected,
                 seed=config.training.seed,
                 deterministic=config.run.deterministic,
@@ -254,6 +256,13 @@ def run_rank(
         return None
     ranks, hosts = zip(*gathered, strict=True)
     return LaunchOutcome(list(ranks), list(hosts), connected.backend, str(connected.device)), prepared
+
+
+def _graphed_epochs() -> Epochs:
+    """Imported where it is used: with it comes the compiler of GPU kernels."""
+    from real.rank.cuda_graphs import GraphedEpochs
+
+    return GraphedEpochs()
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -193,6 +194,10 @@ def _memory(key: str) -> int:
     return 0
 
 
+Stamps = list[tuple[str, torch.cuda.Event]]
+"""Components and the events with which they begin."""
+
+
 class CudaClock(_Clock[torch.cuda.Event]):
     """Time on the current stream of a GPU rank, from events: a kernel counts where it ran, not where launched.
 
@@ -205,6 +210,24 @@ class CudaClock(_Clock[torch.cuda.Event]):
         self.device = device
         self._free: list[torch.cuda.Event] = []
         self._overlaps: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        self._capturing = False
+        self._captured = set[torch.cuda.Event]()  # events of graphs, which record them anew in every epoch
+
+    @contextlib.contextmanager
+    def capturing(self) -> Iterator[Stamps]:
+        """Changes of component inside are nodes of the graph that is captured; yields them, for `stamped_again`."""
+        begin, found = len(self._stamps), Stamps()
+        self._capturing = True
+        try:
+            yield found
+        finally:
+            self._capturing = False
+            found.extend(self._stamps[begin:])
+            self._captured.update(event for _, event in found)
+
+    def stamped_again(self, stamps: Stamps) -> None:
+        """A captured graph was launched in another epoch."""
+        self._stamps.extend(stamps)
 
     def mark(self) -> Mark:
         """When a started exchange begins, on the host and on the stream."""
@@ -222,7 +245,10 @@ class CudaClock(_Clock[torch.cuda.Event]):
         return int(torch.cuda.max_memory_allocated(self.device))
 
     def _stamp(self) -> torch.cuda.Event:
-        event = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)
+        if self._capturing:
+            event = torch.cuda.Event(enable_timing=True, external=True)
+        else:
+            event = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self.device))
         return event
 
@@ -235,7 +261,7 @@ class CudaClock(_Clock[torch.cuda.Event]):
     def _hidden_on_device(self) -> float:
         total = sum(self._between(begin, end) for begin, end in self._overlaps)
         self._overlaps.clear()
-        self._free.extend(event for _, event in self._stamps)
+        self._free.extend(event for _, event in self._stamps if event not in self._captured)
         self._stamps = []
         return total
 

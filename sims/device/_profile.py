@@ -105,6 +105,12 @@ class DeviceProfile:
         dimensioned("time"),
         default=NONE,
     )
+    graph: Quantity | None = key(
+        "seconds of a GPU's host for every effect and for what is computed before it, as one CUDA graph, in epochs "
+        "that are recorded (--cuda-graphs), which cannot be modelled without it",
+        dimensioned("time"),
+        default=None,
+    )
     crowding: Quantity = key(
         "how much longer operators other than codecs take in a real run, where other ranks and what they send go "
         "through the same caches, than where they were measured one by one",
@@ -131,6 +137,13 @@ class DeviceProfile:
     def host_launch(self) -> float:
         """Seconds of host work per operator that run beside the device: a GPU's launches; 0 on a CPU."""
         return self.launch.value if self.kind == "gpu" else 0.0
+
+    def graph_seconds(self) -> float:
+        """`graph` in seconds. Raises InputError for a device without it."""
+        if self.kind != "gpu" or self.graph is None:
+            why = "is no GPU" if self.kind != "gpu" else "does not say what launching a graph takes: give it `graph`"
+            raise InputError(f"--cuda-graphs: device {self.name} {why}")
+        return self.graph.value
 
     def launches(self, work: Work) -> float:
         """Host time of an operator on a GPU, as a multiple of `launch`; 1 on a CPU, whose costs have it in them."""

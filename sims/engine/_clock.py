@@ -16,6 +16,7 @@ import simpy
 
 from harness.errors import ProgramError
 from harness.rank import COMPONENTS
+from harness.static_epochs import WARM_UP
 from sims.device import LiveMemory
 from sims.engine._cores import CoreJob, Cores
 
@@ -28,6 +29,9 @@ class SimClock:
 
     Args:
         launch_s: host seconds per operator, concurrent with the device's; 0 for CPUs, which have no launches.
+        effect_s: seconds of the program around every effect, of the host on a GPU.
+        graph_s: the same where epochs are recorded as CUDA graphs, which spares the host its launches; None where they
+            are not.
         overlap: factor on the time of compute while an effect of this rank is in flight.
         pace: returns the factor on the next stretch of compute (see `sims.cluster`); None for 1.
         cores: the cores that the rank shares with others; None where it has its own.
@@ -36,6 +40,7 @@ class SimClock:
     Attributes:
         paused: whether nothing is booked (evaluation).
         kind: the component that compute is booked under now.
+        first_alike: the epoch from which on equal epochs cost equally: 0, or the first in which graphs are launched.
         blocked: label of effects -> seconds that the rank waited for them in the last epoch that has ended.
     """
 
@@ -45,6 +50,8 @@ class SimClock:
         memory: LiveMemory,
         *,
         launch_s: float = 0.0,
+        effect_s: float = 0.0,
+        graph_s: float | None = None,
         overlap: float = 1.0,
         pace: Callable[[], float] | None = None,
         cores: Cores | None = None,
@@ -54,6 +61,8 @@ class SimClock:
         self.env, self.memory = env, memory
         self.paused, self.kind = False, "compute"
         self._launch_s, self._overlap, self._pace, self._cores = launch_s, overlap, pace, cores
+        self._effect_s, self._graph_s, self._epochs = effect_s, graph_s, 0
+        self.first_alike, self._replays = 0 if graph_s is None else WARM_UP + 1, False
         self._epoch_began, self._epoch_ended = epoch_began, epoch_ended
         self._booked = dict.fromkeys(COMPONENTS, 0.0)
         self._hidden = 0.0
@@ -80,6 +89,8 @@ class SimClock:
             notify(self.env.now)
         self._booked = dict.fromkeys(COMPONENTS, 0.0)
         self._hidden, self._blocked = 0.0, {}
+        self._replays = self._graph_s is not None and self._epochs >= self.first_alike
+        self._epochs += 1
         self.memory.begin_epoch()
 
     def end_epoch(self) -> dict[str, float]:
@@ -134,7 +145,13 @@ class SimClock:
         """
         if not self.paused:
             self._device[self.kind] = self._device.get(self.kind, 0.0) + seconds
-            self._launches[self.kind] = self._launches.get(self.kind, 0) + launches
+            self._launches[self.kind] = self._launches.get(self.kind, 0) + (0 if self._replays else launches)
+
+    def charge_effect(self) -> None:
+        """Add what the program itself takes around an effect."""
+        seconds = self._graph_s if self._replays and self._graph_s is not None else self._effect_s
+        if seconds:
+            self.charge_host(seconds)
 
     def charge_host(self, seconds: float) -> None:
         """Add host seconds of the program itself, as compute: on a GPU concurrent with the device, as launches are,

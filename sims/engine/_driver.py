@@ -94,6 +94,7 @@ def simulate(
     debug: bool = True,
     shapes_only: bool = False,
     skew: float = 0.0,
+    graphs: bool = False,
     stragglers: Stragglers | None = None,
     observers: Sequence[Observer] = (),
 ) -> Simulation:
@@ -103,6 +104,7 @@ def simulate(
         seed, deterministic, debug: as for `harness.rank.Rank`.
         shapes_only: tensors are on the meta device.
         skew: coefficient of variation of the graph's degrees, for devices with a cache.
+        graphs: epochs are recorded as CUDA graphs, which GPUs launch.
         stragglers: replaces the cluster's own; jitter is drawn from `seed`.
         observers: notified of what the simulation does.
 
@@ -113,7 +115,7 @@ def simulate(
     """
     size, slow = placement.size, stragglers or placement.cluster.stragglers
     slow.check(size, len(placement.ranks_on_host))
-    simulator = Simulator(placement, shapes_only=shapes_only, skew=skew, observers=observers)
+    simulator = Simulator(placement, shapes_only=shapes_only, skew=skew, graphs=graphs, observers=observers)
     device = "meta" if shapes_only else "cpu"
     for index in range(size):
         jitter = random_key(seed, index, 0, -1, "jitter")
@@ -142,7 +144,7 @@ class Simulator:
 
     Args:
         shapes_only: tensors are on the meta device.
-        skew: coefficient of variation of the graph's degrees.
+        skew, graphs: see `simulate`.
         device: loads a device's profile by name.
         rendezvous: matches the ranks' effects; by default one that computes what they receive.
         observers: notified of what the simulation does.
@@ -154,11 +156,12 @@ class Simulator:
         *,
         shapes_only: bool = False,
         skew: float = 0.0,
+        graphs: bool = False,
         device: Callable[[str], DeviceProfile] = load_device,
         rendezvous: Rendezvous | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
-        self.placement, self.observers, self.skew = placement, observers, skew
+        self.placement, self.observers, self.skew, self.graphs = placement, observers, skew, graphs
         loaded = {name: device(name) for name in dict.fromkeys(placement.profile_of)}
         self.profiles = [loaded[name] for name in placement.profile_of]
         self.env = simpy.Environment()
@@ -189,7 +192,8 @@ class Simulator:
         profile = self.profiles[rank]
         overlap, cores = profile.slowdown("compute"), self._cores_of(rank)
         clock = SimClock(
-            self.env, memory, launch_s=profile.host_launch, overlap=overlap, pace=pace, cores=cores,
+            self.env, memory, launch_s=profile.host_launch, effect_s=profile.effect.value,
+            graph_s=profile.graph_seconds() if self.graphs else None, overlap=overlap, pace=pace, cores=cores,
             epoch_began=listeners_of(rank, self.observers, Observer.epoch_began),
             epoch_ended=listeners_of(rank, self.observers, Observer.epoch_ended),
         )  # fmt: skip
@@ -264,8 +268,8 @@ class Simulator:
         while True:
             effect = self._step(rank, result)
             result = None  # only the program refers to its tensors now
-            if not isinstance(effect, Finished) and self.profiles[rank].effect.value:
-                self.clocks[rank].charge_host(self.profiles[rank].effect.value)
+            if not isinstance(effect, Finished):
+                self.clocks[rank].charge_effect()
             before = self.env.now
             yield from self._work(rank)
             if isinstance(effect, Finished):

@@ -165,8 +165,8 @@ class _RankEpochs:
         self.track: Track | None = None
         self.played: list[int] = []
         self.copied: list[int] = []
-        self._steady = steady
-        self._simulated: deque[_Simulated] = deque(maxlen=method.cycle() + 1)
+        self._steady, self._cycle = steady, method.cycle()
+        self._simulated: deque[_Simulated] = deque(maxlen=self._cycle + 1)
         self._kind, self._checks = method.epoch_kind, checks
         self._pairs = {(self._kind(epoch), self._kind(epoch + 1)) for epoch in range(1, 1 + method.cycle())}
         self._by_memory: dict[Hashable, _Epoch] = {}
@@ -197,7 +197,8 @@ class _RankEpochs:
         if known is None and number - 1 in self.played[-1:]:
             known = self._by_kinds.get((before, kind))
         if self._steady is not None:
-            self._steady.begin(rank.index, number, self.clock.begins_at(), repeats=known is not None)
+            alike = number >= self.clock.first_alike + self._cycle
+            self._steady.begin(rank.index, number, self.clock.begins_at(), repeats=known is not None and alike)
         if known is not None and not known.unchecked:
             self._by_kinds.setdefault((before, kind), known)
             await self._play(known, rank)

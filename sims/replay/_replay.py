@@ -109,7 +109,10 @@ class Replay:
         attendance = Rendezvous(size, attendance_only=True)
         device = self._device if changes is None else changes.device
         skew = self.recording.skew
-        simulator = Simulator(placement, skew=skew, device=device, rendezvous=attendance, observers=observers)
+        simulator = Simulator(
+            placement, skew=skew, graphs=bool(self.recording.config.get("cuda_graphs")), device=device,
+            rendezvous=attendance, observers=observers,
+        )  # fmt: skip
         effects = self._effects if changes is None else self.recording.on_meta(changes.rows)
         changed: dict[int, list[Stretch]] = {}  # by device
         for rank in range(size):
@@ -215,7 +218,8 @@ def record_placed(plan: Plan, placement: Placement, progress: Progress | None = 
     with cpu_threads(threads_per_rank(config)):
         simulation = simulate(
             program(job), placement, seed=config.training.seed, deterministic=config.run.deterministic,
-            shapes_only=config.cluster.shapes_only, skew=prepared.totals.skew, observers=[recorder],
+            shapes_only=config.cluster.shapes_only, skew=prepared.totals.skew, graphs=config.run.cuda_graphs,
+            observers=[recorder],
         )  # fmt: skip
     facts, memory, timed = simulation.results[0].facts, needed(simulation), job.method.facts.timed
     described = prepared.describe()

@@ -92,6 +92,7 @@ def _simulated(job: Job, placement: Placement, observers: Sequence[Observer]) ->
             deterministic=config.run.deterministic,
             shapes_only=config.cluster.shapes_only,
             skew=job.parts.totals.skew,
+            graphs=config.run.cuda_graphs,
             observers=[*repeats, *observers],
         )
 

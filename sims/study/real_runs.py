@@ -114,7 +114,7 @@ def _alone(configs: Sequence[RunConfig], copies: int) -> np.ndarray:
 
 
 def add_host(folder: Path, *, quick: bool = True) -> None:
-    """Train tiny graphs on one GPU for real, and write its host time per operator and around effects.
+    """Train tiny graphs on one GPU for real, and write its host time per operator, around effects, and for graphs.
 
     These runs are bound by the host. The numbers of operators and effects per epoch come from simulations of them.
 
@@ -134,16 +134,25 @@ def add_host(folder: Path, *, quick: bool = True) -> None:
     for model, layers in itertools.product(("gcn", "sage", "gat"), (2, 4)):
         config = small_run("single", *SIZES[0], 1, quick).changed(parts=1, model=model, layers=layers)
         config = config.changed(epochs=SKIPPED_EPOCHS + (20 if quick else 100))
-        real = running.run(config.changed(mode="real", device="cuda", cluster="local"))
-        measured = _computing(real, "epoch")  # an exchange of one rank is nothing but what its host does around it
+        # An exchange of one rank is nothing but what its host does around it.
+        measured, replayed = (
+            _computing(running.run(config.changed(mode="real", device="cuda", cluster="local", cuda_graphs=g)), "epoch")
+            for g in (False, True)
+        )
         operators, effects, more = _simulated(config, folder, [_Case(each) for each in (launched, around, beyond)])
-        rows.append((measured, operators / STEP_S, effects / STEP_S, more / STRETCH))
-    measured, operators, effects, more = np.asarray(rows).T
+        rows.append((measured, operators / STEP_S, effects / STEP_S, more / STRETCH, replayed))
+    measured, operators, effects, more, replayed = np.asarray(rows).T
     design = np.stack([operators, effects], axis=1) / measured[:, None] * SCALES[1]
     launch, effect = nnls(design, np.maximum(measured - more, 0.0) / measured)[0] * SCALES[1]
     error = float(np.median(np.abs((operators * launch + effects * effect + more) / measured - 1)))
     note = f"of the host; fits {len(rows)} real runs within {100 * error:.0f} %, median"
-    found = replace(profile, launch=fitted(max(float(launch), 1e-8), note), effect=fitted(float(effect), note))
+    graph = float(np.median(replayed / effects))
+    error = float(np.median(np.abs(graph * effects / replayed - 1)))
+    note_of_graph = f"of the host; fits {len(rows)} real runs with --cuda-graphs within {100 * error:.0f} %, median"
+    found = replace(
+        profile, launch=fitted(max(float(launch), 1e-8), note), effect=fitted(float(effect), note),
+        graph=fitted(graph, note_of_graph),
+    )  # fmt: skip
     save_over(found, folder / "device.toml")
 
 

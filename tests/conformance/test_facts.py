@@ -169,6 +169,18 @@ def test_epochs_that_do_not_repeat_are_found_out() -> None:
     assert set(unkept(Odd, replace(Good.facts, repeats=True))) == {"repeats"}
 
 
+class Growing(Good):
+    """Multiplies by the number of the epoch, which a recorded epoch would keep."""
+
+    async def forward(self, rank: Rank, part: Any, *rest: Any) -> torch.Tensor:
+        return await super().forward(rank, part, *rest) * (1 + rank.epoch)
+
+
+def test_epochs_that_are_not_static_are_found_out() -> None:
+    assert "static" in unkept(Growing, replace(Good.facts, static=True))
+    assert "static" not in unkept(Good, replace(Good.facts, static=True))
+
+
 class Miscounted(Good):
     """Declares half of the bytes that it sends."""
 

@@ -23,6 +23,7 @@ from harness.kernels import (  # noqa: F401 (operators)
     triton_code,
 )
 from harness.kernels.dropout import keyed_dropout
+from harness.kernels.random import streams_in_memory
 from harness.nn._attention import Attended, attend
 from tests.support.kernel_devices import INTERPRETED, KernelDevice
 
@@ -106,6 +107,8 @@ def main() -> None:
     triton_code.triton.runtime.jit.JITFunction.run = compiling(done)
     with KernelDevice("interpreted").kernels():
         call_operators()
+        with streams_in_memory(lambda key: torch.zeros(1, dtype=torch.int64)):  # as in CUDA graphs
+            call_operators()
     print("\n".join(sorted(done)))
 
 

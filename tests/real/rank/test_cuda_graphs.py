@@ -1,0 +1,64 @@
+"""Epochs recorded as CUDA graphs, on ranks that share a GPU: the same losses and bytes as without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from harness.config import RunConfig
+from harness.errors import InputError
+from harness.methods.registry import parse_method
+from harness.running import open_run, run
+from tests.conformance.test_drivers import config
+from tests.support.real_rows import run_in_turn
+from tests.support.settings import rows
+
+STATIC = [row for row in rows() if parse_method(row["method"]).promises().static]
+BACKENDS = ("gloo", "nccl")
+
+
+def _by_parts() -> dict[int, list[RunConfig]]:
+    found: dict[int, list[RunConfig]] = {}
+    for row in STATIC:
+        setting = config(**{**row, "epochs": 8, "eval_every": 3})
+        found.setdefault(setting.cut.parts, []).append(setting)
+    return found
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("parts", _by_parts())
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_replayed_epochs_are_those_that_run(parts: int, backend: str, tmp_path: Path) -> None:
+    settings = [s.changed(mode="real", device="cuda", backend=backend) for s in _by_parts()[parts]]
+    both = [s.changed(cuda_graphs=graphs) for s in settings for graphs in (False, True)]
+    results = run_in_turn(both, tmp_path)
+    for setting, plain, graphs in zip(settings, results[::2], results[1::2], strict=True):
+        where = f"{setting.training.method} {setting.model.name}"
+        for ours, theirs in zip(graphs.epochs, plain.epochs, strict=True):
+            assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-6), where  # sums of atomics are not bit-equal
+            assert ours["bytes"] == theirs["bytes"] and ours["observed"] == theirs["observed"], where
+        for epoch in graphs.epochs:
+            parts_of = [v for k, v in epoch["seconds"].items() if k not in ("epoch", "hidden")]
+            assert sum(parts_of) == pytest.approx(epoch["seconds"]["epoch"], rel=1e-6)
+            assert min(parts_of) >= 0 and epoch["seconds"]["compute"] > 0
+
+
+def test_methods_whose_epochs_differ_are_refused() -> None:
+    settings = {"mode": "real", "device": "cuda", "cuda_graphs": True}
+    with pytest.raises(InputError, match="cuda-graphs.*bns-gcn"):
+        open_run(RunConfig.of(method="bns-gcn:p=0.1", **settings))
+    open_run(RunConfig.of(method="vanilla", **settings))
+
+
+@pytest.mark.parametrize("others", [{}, {"mode": "sim"}, {"mode": "real"}], ids=str)
+def test_graphs_are_of_gpus(others: dict[str, str]) -> None:
+    with pytest.raises(InputError, match="cuda-graphs needs"):
+        run(config("vanilla", **{**others, "cuda_graphs": True}))
+
+
+def test_some_rows_are_static() -> None:
+    names = {row["method"].partition(":")[0] for row in STATIC}
+    assert {"single", "vanilla", "sylvie-s", "sar", "cagnet"} <= names
