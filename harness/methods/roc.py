@@ -26,15 +26,16 @@ GB = 1e9
 class ROC(BlockRows):
     """Exact full-graph training in which activations and gradients live in host memory and visit the device.
 
-    A layer is four operators: dropout, linear map, sum over neighbours, and the rest (own rows, bias, norm, ReLU). Each
-    reads its inputs on the device and leaves its result; where that and what the backward pass needs exceed `memory`,
-    they are copied to host memory and back (component `swap`). What autograd saved first leaves first, since it is
-    needed last, so the fewest bytes move, to within one tensor; a larger `memory` never moves more, and once everything
-    fits nothing moves. Values are those of an epoch without swaps, bit for bit. The linear map comes first, `--order`
-    overrides it, and input features are not summed beforehand (layer0=exchange), as in the authors' code.
+    A layer is six operators: dropout, linear map, sum over neighbours with a scaling by degree before and after it, and
+    the rest (own rows, bias, norm, ReLU). Each reads its inputs on the device and leaves its result; where that and
+    what the backward pass needs exceed `memory`, they are copied to host memory and back (component `swap`). What
+    autograd saved first leaves first, since it is needed last, so the fewest bytes move, to within one tensor; a larger
+    `memory` never moves more, and once everything fits nothing moves. Values are those of an epoch without swaps, bit
+    for bit. The linear map comes first, `--order` overrides it, and input features are not summed beforehand
+    (layer0=exchange), as in the authors' code.
 
     Copies of a rank with n_i nodes and memory=0, numbers per layer from width f to width g: GCN, linear map first,
-    with dropout and without norm copies n_i (2 f + 6 g) to the host and n_i (3 f + 7 g) back, n_i g less in the last
+    with dropout and without norm copies n_i (2 f + 10 g) to the host and n_i (3 f + 11 g) back, n_i g less in the last
     layer, which has no ReLU; layer 0 has no gradient of its input features, n_i f less each way. Both directions are
     recorded as `bytes to the host` and `bytes from the host`, means over ranks; on a CPU rank a copy is the tensor
     itself, so they are counted and take no time. Parameters, graph and input features stay on the device. `memory`
@@ -46,12 +47,12 @@ class ROC(BlockRows):
     rows=neighbours 4 d a halo row.
 
     ROC's ranks on one machine share host memory, where rows of others only need to be fetched; here every rank has its
-    own, and rows travel between ranks as in every method (component `halo`), over the library of the cluster. Left out:
-    the authors' two scalings by degree are operators of their own, 4 n_i g more each way (they are part of the sum
-    here); their first operator reads features from host memory; the dynamic programme that plans memory in the paper,
-    for which the order above stands; and the regression that learns bounds from measured times while it trains, since
-    parts are built before. The bounds are consecutive nodes with equal predicted cost under fixed weights, by default
-    edges alone as in the published code (`haloscope partitioners ranges`).
+    own, and rows travel between ranks as in every method (component `halo`), over the library of the cluster. The two
+    scalings copy rows only, as the factors are in the sum here. Left out: the authors' program has ReLU, the map of own
+    rows and their sum as operators of their own, and reads features from host memory; the dynamic programme that plans
+    memory in the paper, for which the order above stands; and the regression that learns bounds from measured times
+    while it trains, since parts are built before. The bounds are consecutive nodes with equal predicted cost under
+    fixed weights, by default edges alone as in the published code (`haloscope partitioners ranges`).
 
     In brief:
         travels: whole blocks of rows forwards and of gradients backwards, to all ranks; activations and gradients
@@ -145,6 +146,15 @@ class ROC(BlockRows):
             message = model.message(l, h)
         if message is not h:
             message, *again = await tape.pass_on(message, *again)
+        message, *again = await _scaled(tape, message, *again)
         exchange = self.exchange(l, model, state, None)
         z, *again = await tape.apply(exchange, message, *again)
-        return await tape.pass_on(z, *again)
+        z, *again = await tape.pass_on(z, *again)
+        return await _scaled(tape, z, *again)
+
+
+async def _scaled(tape: Tape, x: Tensor, *keep: Tensor) -> tuple[Tensor, ...]:
+    """The authors' scaling by degree, an operator that reads rows and leaves as many; its factors are in the sum."""
+    with tape.operator():
+        x = x.clone()
+    return await tape.pass_on(x, *keep)

@@ -53,11 +53,11 @@ PROFILE = (
 )
 
 
-def shape(name: str) -> tuple[int, int, int, int]:
+def shape(name: str, *, whole: bool = False) -> tuple[int, int, int, int]:
     """Nodes, directed edges, features and classes of the graph that trains; a subgraph keeps edges by the share of
-    nodes squared."""
+    nodes squared. `whole`: of the graph with all its nodes, for programs that leave none out."""
     recipe = PRESETS[PRESET[name]]
-    share = recipe.split[0] if name in INDUCTIVE and recipe.split else 1.0
+    share = recipe.split[0] if name in INDUCTIVE and recipe.split and not whole else 1.0
     edges = recipe.nodes * recipe.degree * share**2
     return round(recipe.nodes * share), round(edges), recipe.features, recipe.classes
 
@@ -89,18 +89,20 @@ def bed_of(
     halo: float | None = None,
     model: Mapping[str, Any] | None = None,
     how: Literal["METIS", "random"] = "METIS",
+    whole: bool = False,
     **counts: Any,
 ) -> Testbed:
     """A graph in parts with `halo` boundary nodes in all, or with the keys of `[parts]` given instead.
 
     Random parts are equal. METIS balances own nodes only: Reddit's boundary nodes differ from part to part as Table 1
-    prints them, those of other graphs as on the graphs measured (`halo_spread`); edges follow by `how`'s law.
+    prints them, those of other graphs as on the graphs measured (`halo_spread`); edges follow by `how`'s law. `whole`:
+    with the nodes that an inductive training leaves out (`shape`).
     """
     counts = {"partitioner": how.lower(), "degrees": {"spread": SPREAD}, **counts}
     if halo is not None:
         mean = round(halo / parts)
         counts["boundary"] = mean if how == "random" or parts == 1 else uneven(name, mean, parts)
-    described = parts_of(*shape(name), count=parts, **counts)
+    described = parts_of(*shape(name, whole=whole), count=parts, **counts)
     return Testbed(
         context=context, cluster=cluster, model=sage(name) if model is None else model, workload=described, parts=parts
     )

@@ -15,6 +15,7 @@ from harness.methods.registry import METHODS
 from harness.workloads import Workload, load_workload
 from reports import bns_gcn
 from reports.bns_gcn._figures import BASELINES, COUNTS, halo_at, printed_seconds, ratios
+from reports.bns_gcn._figures import CLUSTERS as BASELINE_CLUSTERS
 from reports.bns_gcn._machine import CLUSTER, boundary, fitted_epoch, gat, machine, reddit
 from reports.bns_gcn._parts import part_counts
 from reports.bns_gcn._sampled import drawn_ahead, in_proportion
@@ -26,6 +27,7 @@ from reports.core.table import PaperTable
 from reports.core.testbeds import SYSTEMS, as_coded, bed_of, uneven, value
 from reports.ec_graph._times import METHOD_OF as OF_EC_GRAPH
 from reports.sylvie._testbed import METHOD_OF as OF_SYLVIE
+from sims.cluster import load_cluster
 from tests.support.made_up_runs import quick
 
 
@@ -245,18 +247,53 @@ def test_batches_drawn_ahead_are_hidden_unless_too_few_cores_draw() -> None:
 def test_cagnet_has_two_gpus_for_every_part_where_there_are_enough(
     context: Context, made_up: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[int, str]] = []
+    asked = asked_for_figure4(context, monkeypatch)
+    cagnet = [(bed.parts, bed.model["layer0"]) for bed, method, _ in asked if method.startswith("cagnet")]
+    assert cagnet == [(4, "auto"), (8, "auto")], "not 16 of 10"
+    orderings = [o for o in bns_gcn.FIGURES["figure4"](context).orderings if "CAGNET" in o.text]
+    assert [o.text for o in orderings] == [f"throughput, Reddit, {n} parts: p = 1 over CAGNET (c=2)" for n in (2, 4)]
+
+
+def asked_for_figure4(context: Context, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Testbed, str, Fit | None]]:
+    """Testbed, method and constants of every epoch that Figure 4 asks for."""
+    asked: list[tuple[Testbed, str, Fit | None]] = []
     made = Testbed.all_seconds
 
     def noted(self: Testbed, wanted: Sequence[Any], what: str = "", *, trial: bool = False) -> list[Seconds]:
-        asked.extend((self.parts, self.model["layer0"]) for method, *_ in wanted if method.startswith("cagnet"))
+        asked.extend((self, method, fit) for method, fit, _ in wanted if not trial)
         return made(self, wanted, what, trial=trial)
 
     with monkeypatch.context() as patch:  # undone before the fixture's own replacement
         patch.setattr(Testbed, "all_seconds", noted)
-        orderings = [o for o in bns_gcn.FIGURES["figure4"](context).orderings if "CAGNET" in o.text]
-    assert asked == [(4, "auto"), (8, "auto")], "not 16 of 10"
-    assert [o.text for o in orderings] == [f"throughput, Reddit, {n} parts: p = 1 over CAGNET (c=2)" for n in (2, 4)]
+        bns_gcn.FIGURES["figure4"](context)
+    return asked
+
+
+def test_other_systems_run_on_the_whole_graph_and_over_their_own_libraries(
+    context: Context, made_up: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither can leave nodes out, and gloo's ceiling and the time of a message are of BNS-GCN's program."""
+    asked = asked_for_figure4(context, monkeypatch)
+    others = {m.partition(":")[0]: (bed, fit) for bed, m, fit in asked if m.startswith(("roc", "cagnet"))}
+    own = next(bed for bed, method, _ in asked if method == "vanilla")
+    assert set(others) == {"roc", "cagnet"}
+    for bed, fit in others.values():
+        assert isinstance(bed.workload, dict) and isinstance(own.workload, dict)
+        assert bed.workload["graph"]["nodes"] == 232_965 > own.workload["graph"]["nodes"] == 153_757
+        assert bed.workload["parts"]["partitioner"] == "random" and fit is not None and fit.messages == 1.0
+    kinds = {name: load_cluster(bed.cluster).transport for name, (bed, _) in others.items()}
+    assert kinds["cagnet"].kind == "nccl" and kinds["roc"].kind == load_cluster(CLUSTER).transport.kind == "gloo"
+    assert all(kind.process is not None and kind.process.value > 500e9 for kind in kinds.values())
+
+
+def test_host_memory_is_faster_than_gloo(context: Context) -> None:
+    """Copies of ROC's rows do not wait for a process that hands them to sockets; more parts do not slow it down."""
+    seconds = {}
+    for cluster in (CLUSTER, BASELINE_CLUSTERS["ROC"]):
+        bed = bed_of(context, cluster, "reddit", 4, halo=400_000, how="random", whole=True)
+        seconds[cluster] = replace(bed, model={**bed.model, "layer0": "auto"}).seconds("roc")
+    slow, fast = seconds.values()
+    assert slow.comm > 1.5 * fast.comm and fast.compute == pytest.approx(slow.compute, rel=0.05)
 
 
 def test_random_boundaries_follow_the_closed_form(context: Context, made_up: None) -> None:

@@ -46,13 +46,13 @@ def test_more_memory_never_moves_more_and_enough_moves_nothing(setting: dict[str
 
 
 def test_copies_without_memory_are_the_stated_formula() -> None:
-    """GCN, linear map first, with dropout and without norm: n_i (2 f + 6 g) numbers out and n_i (3 f + 7 g) in."""
+    """GCN, linear map first, with dropout and without norm: n_i (2 f + 10 g) numbers out and n_i (3 f + 11 g) in."""
     setting: dict[str, Any] = {"model": "gcn", "norm": "none", "hidden": 10, "layers": 3, "parts": 3}
     widths, rows = (12, 10, 10, 4), 300 / 3
     observed = run(config("roc", epochs=1, **setting)).epochs[0]["observed"]
     pairs = list(zip(widths, widths[1:], strict=False))
-    out = sum(2 * f + 6 * g for f, g in pairs) - widths[0]
-    back = sum(3 * f + 7 * g for f, g in pairs) - widths[0] - widths[-1]
+    out = sum(2 * f + 10 * g for f, g in pairs) - widths[0]
+    back = sum(3 * f + 11 * g for f, g in pairs) - widths[0] - widths[-1]
     assert observed["bytes to the host"] == pytest.approx(4 * rows * out, rel=1e-12)
     assert observed["bytes from the host"] == pytest.approx(4 * rows * back, rel=1e-12)
 
