@@ -15,7 +15,7 @@ from reports.bns_gcn._times import table1_values
 from reports.bns_gcn._variances import BUDGETS, Variance, measured
 from reports.core import load
 from reports.core.context import Context, demand
-from reports.core.predict import Fit, Seconds
+from reports.core.predict import Fit
 from reports.core.table import Ordering, PaperTable, Row
 from reports.core.testbeds import PRESET, SPREAD, TITLES, as_coded, eq4, laws_of, ratio, select, shape, value
 from reports.core.train import chosen_graph
@@ -213,7 +213,7 @@ def _partitioned(context: Context, fit: Fit, halo: Halo) -> tuple[list[Row], flo
     part = select(frame, dataset=name, setting=lambda text: f"{how} partition" in text)
     bed = halo.bed(context)
     runs = context.runs([bed.config(m, fit) for m in ("vanilla", as_coded("bns-gcn:p=0.1"))], f"{name}, {how}")
-    gain = ratio(*(Seconds.of(run) for run in runs))
+    gain = ratio(*map(bed.read, runs))
     label, inner = f"{TITLES[name]}, {how}, {parts} parts", shape(name)[0]
     peaks = [max(demand(run)["epochs"][-1]["peak_memory"]) for run in runs]
     setup, printed = bool(runs[1]["facts"]["memory"]["setup"]), value(part, metric="memory_ratio")

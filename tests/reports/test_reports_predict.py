@@ -45,6 +45,19 @@ def test_epoch_is_the_sum_of_its_parts(bed: Testbed) -> None:
     assert bed.seconds("sylvie-s:bits=1").codec > seconds.codec == 0
 
 
+def test_what_the_host_takes_is_part_of_every_epoch_and_of_every_fit(bed: Testbed) -> None:
+    whole = bed.seconds("vanilla")
+    host = 0.2 * whole.epoch
+    slower = replace(bed, host=host)
+    found = slower.seconds("vanilla")
+    assert found.epoch == pytest.approx(whole.epoch + host) and found.compute == pytest.approx(whole.compute + host)
+    assert (found.comm, found.reduce, found.codec) == (whole.comm, whole.reduce, whole.codec)
+    (record,) = bed.context.runs([bed.config("vanilla")])
+    assert slower.read(record) == found and bed.read(record) == whole
+    fit = slower.fitted("vanilla", host + 1.3 * whole.epoch, source="a row")
+    assert bed.seconds("vanilla", fit).epoch == pytest.approx(1.3 * whole.epoch, rel=0.01), "the host is not fitted"
+
+
 @pytest.mark.parametrize("free", ["bandwidth", "compute"])
 def test_a_fit_hits_its_row_with_one_constant(bed: Testbed, free: str) -> None:
     before = bed.seconds("vanilla")
