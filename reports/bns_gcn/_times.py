@@ -245,8 +245,8 @@ def table12(context: Context) -> PaperTable:
             "tenth of the edges to rebuild, still 11 ms in 8 parts: about 1 ms for every other part. The announcement "
             "of the sample is a message to each of them, of which the fixed time is a fitted constant, from an epoch "
             "of another table: what that epoch has beside computation, bytes and the host's logged time. A fixed time "
-            "of an exchange, whatever its messages, is scaled with it, as 15 to 50; without one, tried before the "
-            "host's time was known, shares of 2 parts were too small by 20 to 35 %",
+            "of an exchange, whatever its messages, is scaled with it, as 50 to 15; without one shares of 2 parts are "
+            "too small by 40 to 55 %",
             "boundary nodes: 8 parts as in Table 8, 2 parts by Table 9's volume, 4 parts their geometric mean",
             SAMPLED_TIMES,
         ),
