@@ -4,13 +4,17 @@ A job stays on its core until another core has nothing to do and takes one over.
 a core for itself, and the other two share the other until it waits. Only threads that compute count; a rank that waits
 for an exchange uses no core. A GPU is one core.
 
-Ranks on one core run in turns of a scheduler's tick, so that work shorter than a tick is not divided: whoever comes
-second waits for the first, and a rank that an exchange has just awakened has not returned from it yet. The two threads
-of one rank run at once, each slower, as what shares a GPU does.
+Ranks on one core run in turns, as Linux (EEVDF) deals them. Whoever has been given a core keeps it for a slice. After
+that a rank that an exchange awakens takes the core from it at once: one that has slept is owed what the others have had
+on average. Among those that go on computing, the core passes to the one that has run least at a tick of the system's
+clock. So work shorter than a slice is not divided: whoever comes second waits, and has not returned from its exchange
+until it runs. A rank that loses its core in the middle of its work goes on later, and that work takes longer. The two
+threads of one rank run at once, each slower, as what shares a GPU does.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from operator import attrgetter
 
@@ -19,8 +23,38 @@ import simpy
 SAME = 1e-12
 """Relative difference between times that counts as rounding."""
 
-TURN_S = 4e-3
-"""A turn on a core that others want: a tick of Linux kernels with 250 a second."""
+TICK_S = 4e-3
+"""Between two ticks of Linux kernels with 250 a second. All cores have theirs at the same moments."""
+
+SLICE_S, MOST_SLICES = 0.7e-3, 4
+"""For how long a job keeps its core on a machine with one core, since Linux 6.12, and the most slices of that length on
+machines with more: one more for every doubling of the cores."""
+
+
+class Turns:
+    """When a core that others want changes hands.
+
+    Args:
+        tick: seconds between two ticks of the system's clock; the first is at 0.
+        kept: seconds for which a job keeps its core.
+    """
+
+    def __init__(self, tick: float, kept: float) -> None:
+        self.tick, self.kept = tick, kept
+
+    @classmethod
+    def of(cls, cores: float) -> Turns:
+        """Those of Linux on a machine with so many cores."""
+        return cls(TICK_S, SLICE_S * min(MOST_SLICES, 1 + int(math.log2(max(cores, 1)))))
+
+    def over(self, picked: float, now: float) -> bool:
+        """Whether a job that was given its core at `picked` may lose it now."""
+        return now - picked >= self.kept - SAME * (now + 1.0)
+
+    def ends(self, picked: float, now: float) -> float:
+        """The next tick, later than `now`, at which a job that was given its core at `picked` may lose it."""
+        at = self.tick * math.ceil(max(picked + self.kept, now) / self.tick - 1e-9)
+        return at if at > now + 1e-9 * self.tick else at + self.tick
 
 
 class CoreJob(simpy.Event):
@@ -30,12 +64,14 @@ class CoreJob(simpy.Event):
         left: seconds of work that are left of it, at the time when its place was last brought up to date.
         load: the share of its cores that it uses.
         begun: when it first ran; None before.
+        runtime: by which jobs of one place are compared: what it has run, beginning with the mean of those that it met.
     """
 
     def __init__(self, env: simpy.Environment, seconds: float, load: float) -> None:
         super().__init__(env)
         self.left, self.load = seconds, load
         self.begun: float | None = None
+        self.runtime = 0.0
 
 
 class Cores:
@@ -44,17 +80,17 @@ class Cores:
     Work is measured in seconds of a job that has its cores to itself.
 
     Args:
-        turn: seconds of a turn of the jobs of one place; 0: they run at once, equally slowed.
+        turns: when a core passes from one job of a place to the next; None: they run at once, equally slowed.
     """
 
-    def __init__(self, env: simpy.Environment, number: float, width: int, turn: float = 0.0) -> None:
+    def __init__(self, env: simpy.Environment, number: float, width: int, turns: Turns | None = None) -> None:
         self.env, places = env, max(1, int(number // width))
-        self._places = [_Place(env, number / width / places, self._idle, turn) for _ in range(places)]
+        self._places = [_Place(env, number / width / places, self._idle, turns) for _ in range(places)]
 
     def job(self, seconds: float, load: float = 1.0) -> CoreJob:
         """Begin `seconds` of work, which uses the share `load` of its cores; returns the event of its end."""
         job = CoreJob(self.env, seconds, load)
-        min(self._places, key=attrgetter("load")).begin(job)
+        min(self._places, key=attrgetter("load")).awaken(job)
         return job
 
     def leave(self, job: CoreJob) -> float:
@@ -71,7 +107,7 @@ class Cores:
         if len(fullest.jobs) > 1:
             job = max(fullest.movable(), key=attrgetter("left"))
             fullest.remove(job)
-            place.begin(job)
+            place.awaken(job)
 
 
 class _Place:
@@ -80,18 +116,19 @@ class _Place:
     Args:
         capacity: jobs that it can run at full speed at once.
         idle: called with this place when its last job has ended.
-        turn: see `Cores`.
+        turns: when jobs change; None: they run at once.
 
     Attributes:
-        jobs: in the order of their turns: the first runs, or all do.
+        jobs: the first runs, or all do.
     """
 
     def __init__(
-        self, env: simpy.Environment, capacity: float, idle: Callable[[_Place], None], turn: float = 0.0
+        self, env: simpy.Environment, capacity: float, idle: Callable[[_Place], None], turns: Turns | None = None
     ) -> None:
-        self.env, self.capacity, self.turn, self.jobs = env, capacity, turn, list[CoreJob]()
+        self.env, self.capacity, self.turns, self.jobs = env, capacity, turns, list[CoreJob]()
         self._idle = idle
-        self._since = self._turn_ends = 0.0
+        self._since = self._picked = 0.0
+        self._turn_ends = math.inf
         self._version = 0
 
     @property
@@ -102,24 +139,33 @@ class _Place:
     def movable(self) -> list[CoreJob]:
         """The jobs that another place may take over."""
         self._advance()
-        return self.jobs[1:] if self.turn else self.jobs
+        return self.jobs[1:] if self.turns else self.jobs
 
-    def begin(self, job: CoreJob) -> None:
-        """Begin or go on with a job."""
+    def awaken(self, job: CoreJob) -> None:
+        """Begin or go on with a job: at once if the core is free, or whoever has it has kept it for a slice and has not
+        run less than others."""
         self._advance()
-        self.jobs.append(job)
-        self._run(anew=len(self.jobs) == 1)
+        job.runtime = sum(other.runtime for other in self.jobs) / max(len(self.jobs), 1)
+        now = not self.jobs or (
+            self.turns is not None
+            and self.turns.over(self._picked, self.env.now)
+            and job.runtime <= self.jobs[0].runtime * (1 + SAME)
+        )
+        self.jobs.insert(0 if now else len(self.jobs), job)
+        self._run(anew=now)
 
     def remove(self, job: CoreJob) -> None:
         """Remove a job, and bring what it has left up to date."""
         self._advance()
         first = self.jobs[0] is job
         self.jobs.remove(job)
+        if first:
+            self._pick()
         self._run(anew=first)
 
     @property
     def _running(self) -> list[CoreJob]:
-        return self.jobs[:1] if self.turn else self.jobs
+        return self.jobs[:1] if self.turns else self.jobs
 
     def _pace(self) -> float:
         load = sum(job.load for job in self._running)
@@ -129,13 +175,19 @@ class _Place:
         done = (self.env.now - self._since) * self._pace()
         for job in self._running:
             job.left = max(0.0, job.left - done)
+            job.runtime += done
         self._since = self.env.now
 
+    def _pick(self) -> None:
+        """Give the core to the job that has run least; of several, to the one that has waited longest."""
+        if self.turns and self.jobs:
+            self.jobs.insert(0, self.jobs.pop(min(range(len(self.jobs)), key=lambda at: self.jobs[at].runtime)))
+
     def _run(self, anew: bool) -> None:
-        """Run what is to run until the next job ends or, if others wait for theirs, a turn.
+        """Run what is to run until the next job ends or, if others wait for the core, it changes hands.
 
         Args:
-            anew: whether a turn begins.
+            anew: whether the job that runs is given its core now.
         """
         self._version += 1
         if not self.jobs:
@@ -143,10 +195,11 @@ class _Place:
         for job in self._running:
             job.begun = self.env.now if job.begun is None else job.begun
         if anew:
-            self._turn_ends = self.env.now + self.turn
+            self._picked = self.env.now
         version, wait = self._version, min(job.left for job in self._running) / self._pace()
-        if self.turn and len(self.jobs) > 1:
-            wait = min(wait, max(0.0, self._turn_ends - self.env.now))
+        if self.turns and len(self.jobs) > 1:
+            self._turn_ends = self.turns.ends(self._picked, self.env.now)
+            wait = min(wait, self._turn_ends - self.env.now)
         wake = self.env.timeout(wait)
         assert wake.callbacks is not None
         wake.callbacks.append(lambda _: self._wake(version))
@@ -161,9 +214,11 @@ class _Place:
         for job in ended:
             self.jobs.remove(job)
             job.succeed()
-        over = self.turn > 0 and (bool(ended) or self.env.now >= self._turn_ends - slack)
-        if over and not ended:
-            self.jobs.append(self.jobs.pop(0))
+        over = bool(ended) or self.env.now >= self._turn_ends - slack
+        if over:
+            if not ended:
+                self.jobs.append(self.jobs.pop(0))
+            self._pick()
         self._run(anew=over)
         if not self.jobs:
             self._idle(self)

@@ -25,7 +25,7 @@ from harness.trampoline import Finished, Program, Stepper
 from sims.cluster import Placement, Stragglers
 from sims.device import CLASSES, DeviceProfile, Fullest, LiveMemory, ShapeMemory, fullest, load_device
 from sims.engine._clock import SimClock
-from sims.engine._cores import TURN_S, Cores
+from sims.engine._cores import Cores, Turns
 from sims.engine._ledger import Ledger, Prices
 from sims.engine._observer import Observer, listeners, listeners_of
 from sims.engine._pending_effects import PendingEffects, SimProcess
@@ -217,7 +217,8 @@ class Simulator:
         if place is None:
             return None
         if place not in self._cores:
-            self._cores[place] = Cores(self.env, self.placement.cluster.cores, profile.cores, TURN_S)
+            number = self.placement.cluster.cores
+            self._cores[place] = Cores(self.env, number, profile.cores, Turns.of(number))
         return self._cores[place]
 
     def _side_of(self, rank: int) -> SideThread:

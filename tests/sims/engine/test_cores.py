@@ -1,5 +1,5 @@
-"""Shared cores: turns on a core, idle cores take jobs over, total work bounded by the cores, shares freed by ranks that
-leave."""
+"""Shared cores: turns on a core, ranks that awake take one over, idle cores take jobs over, total work bounded by the
+cores, shares freed by ranks that leave."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sims.engine._cores import Cores
+from sims.engine._cores import CoreJob, Cores, Turns
 
+TURNS = Turns(tick=4.0, kept=1.5)
 JOBS = st.lists(st.tuples(st.floats(0, 10), st.floats(0.01, 10)), min_size=1, max_size=8)
 
 
-def ends(jobs: list[tuple[float, float]], number: int, width: int, turn: float = 0.0) -> list[float]:
+def ends(jobs: list[tuple[float, float]], number: int, width: int, turns: Turns | None = None) -> list[float]:
     """When each (start, seconds) ends."""
     env = simpy.Environment()
-    cores, found = Cores(env, number, width, turn), [0.0] * len(jobs)
+    cores, found = Cores(env, number, width, turns), [0.0] * len(jobs)
 
     def run(at: int, start: float, seconds: float) -> simpy.events.ProcessGenerator:
         yield env.timeout(start)
@@ -49,33 +50,76 @@ def test_a_job_that_wants_more_cores_than_there_are() -> None:
 
 
 def test_turns() -> None:
-    """What is shorter than a turn runs undivided; who comes second waits for the first, and long work takes turns."""
-    assert ends([(0.0, 1.0), (0.0, 1.0)], 1, 1, turn=4.0) == pytest.approx([1.0, 2.0])
-    assert ends([(0.0, 9.0), (1.0, 1.0)], 1, 1, turn=4.0) == pytest.approx([10.0, 5.0])
-    assert ends([(0.0, 6.0), (0.0, 6.0)], 1, 1, turn=4.0) == pytest.approx([10.0, 12.0])
-    assert ends([(0.0, 9.0), (0.0, 9.0), (0.0, 9.0)], 2, 1, turn=4.0) == pytest.approx([13.0, 9.0, 14.0]), "one moves"
+    """Work shorter than a slice runs undivided, and who comes meanwhile waits; long work changes places at ticks."""
+    assert ends([(0.0, 1.0), (0.0, 1.0)], 1, 1, TURNS) == pytest.approx([1.0, 2.0])
+    assert ends([(0.0, 9.0), (1.0, 1.0)], 1, 1, TURNS) == pytest.approx([10.0, 5.0])
+    assert ends([(0.0, 6.0), (0.0, 6.0)], 1, 1, TURNS) == pytest.approx([10.0, 12.0])
+    assert ends([(0.0, 9.0), (0.0, 9.0), (0.0, 9.0)], 2, 1, TURNS) == pytest.approx([13.0, 9.0, 14.0]), "one moves"
 
 
-def test_who_comes_when_a_turn_is_over_begins_at_once() -> None:
-    assert ends([(0.0, 9.0), (6.0, 1.0)], 1, 1, turn=4.0) == pytest.approx([10.0, 7.0])
+def test_ticks_are_those_of_the_clock() -> None:
+    assert ends([(2.0, 6.0), (2.0, 1.0)], 1, 1, TURNS) == pytest.approx([9.0, 5.0]), "after 2 seconds"
+    assert ends([(3.0, 6.0), (3.0, 1.0)], 1, 1, TURNS) == pytest.approx([10.0, 9.0]), "at 4 its slice is not over"
+
+
+def test_who_awakes_takes_the_core_from_one_that_has_had_its_slice() -> None:
+    assert ends([(0.0, 9.0), (1.4, 1.0)], 1, 1, TURNS) == pytest.approx([10.0, 5.0]), "too early: waits for a tick"
+    assert ends([(0.0, 9.0), (1.5, 1.0)], 1, 1, TURNS) == pytest.approx([10.0, 2.5])
+    assert ends([(0.0, 9.0), (6.0, 1.0)], 1, 1, TURNS) == pytest.approx([10.0, 7.0])
+    assert ends([(0.0, 9.0), (2.0, 1.0), (2.5, 1.0)], 1, 1, TURNS) == pytest.approx([11.0, 3.0, 9.0]), "who ran less"
+    assert ends([(0.0, 9.0), (3.0, 6.0)], 1, 1, TURNS) == pytest.approx([14.0, 15.0]), "until it has had more"
+
+
+def test_the_slice_grows_with_the_machine() -> None:
+    assert [Turns.of(cores).kept for cores in (0.5, 1, 2, 3, 8, 64)] == pytest.approx(
+        [0.7e-3, 0.7e-3, 1.4e-3, 1.4e-3, 2.8e-3, 2.8e-3]
+    )
 
 
 def test_when_a_job_first_ran() -> None:
     env = simpy.Environment()
-    cores = Cores(env, 1, 1, turn=4.0)
+    cores = Cores(env, 1, 1, TURNS)
     first, second = cores.job(9.0), cores.job(1.0)
     env.run(second)
     assert (first.begun, second.begun, env.now) == (0.0, 4.0, 5.0)
     third = cores.job(1.0)
-    assert cores.leave(third) == 1.0 and third.begun is None
+    assert cores.leave(third) == 1.0 and third.begun is None, "the first has just gone on"
     assert cores.leave(first) == pytest.approx(5.0)
 
 
-@given(jobs=JOBS, number=st.integers(1, 4), width=st.integers(1, 3), turn=st.sampled_from([0.0, 0.3, 4.0]))
+@given(
+    jobs=st.lists(st.floats(20, 40), min_size=2, max_size=4),
+    tick=st.floats(0.1, 1.0),
+    kept=st.floats(0.0, 1.0),
+    until=st.floats(5, 40),
+)
+def test_a_core_is_shared_fairly(jobs: list[float], tick: float, kept: float, until: float) -> None:
+    """Of jobs that go on, none has had more than a turn more than another, and all of them what the core has given."""
+    env = simpy.Environment()
+    cores = Cores(env, 1, 1, Turns(tick, kept))
+    running = [cores.job(seconds) for seconds in jobs]
+    env.run(until)
+    served = [seconds - left for seconds, left in zip(jobs, _left(cores, running), strict=True)]
+    assert sum(served) == pytest.approx(min(until, sum(jobs)))
+    if until < min(jobs):
+        assert max(served) - min(served) <= kept + tick + 1e-6
+
+
+def _left(cores: Cores, jobs: list[CoreJob]) -> list[float]:
+    """What is left of jobs now."""
+    return [0.0 if job.triggered else cores.leave(job) for job in jobs]
+
+
+@given(
+    jobs=JOBS,
+    number=st.integers(1, 4),
+    width=st.integers(1, 3),
+    turns=st.sampled_from([None, Turns(0.3, 0.1), Turns(0.3, 0.5), TURNS, Turns(4.0, 0.0)]),
+)
 def test_no_core_is_used_twice_and_none_is_left_idle(
-    jobs: list[tuple[float, float]], number: int, width: int, turn: float
+    jobs: list[tuple[float, float]], number: int, width: int, turns: Turns | None
 ) -> None:
-    found = ends(jobs, number, width, turn)
+    found = ends(jobs, number, width, turns)
     pace = min(1.0, number / width)
     for (start, seconds), end in zip(jobs, found, strict=True):
         assert end - start >= seconds / pace * (1 - 1e-9)
