@@ -62,13 +62,19 @@ class Transport:
         self.library = LIBRARIES.find(spec.kind)(self.wire)
 
     def hidden_seconds(self, rank: int, effect: Effect) -> tuple[float, float]:
-        """What an exchange that it starts costs a rank beside the flight: its own seconds, and what its compute takes
-        longer."""
+        """What an exchange that it starts costs a rank beside the flight: its own seconds, and the work that it adds to
+        the rank's compute."""
         if self.placement.size == 1 or isinstance(effect, HostCopy):
             return 0.0, 0.0
         beside = self._spec.beside
         taken = int(effect.sent(rank, self.placement.size).sum()) / beside.value if beside else 0.0
-        return self._operation_s["started"], taken
+        return self._operation_s["started"], taken * self._had_of_cores(rank)
+
+    def _had_of_cores(self, rank: int) -> float:
+        """The share of its cores that a rank had when `beside` was measured: all ranks computed meanwhile, and seconds
+        of the clock in which they shared cores are less work, which shares them again here."""
+        measured, cores = self._spec.measured.get("started"), self.placement.cluster.cores
+        return min(1.0, cores / (min(measured) * self.profiles[rank].cores)) if measured and cores else 1.0
 
     def carry(self, operation: Operation, rank: int, effect: Effect) -> Waits:
         """What rank `rank` waits for, one event after the other, until its part of the effect is done."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,19 @@ def test_bytes_of_a_hidden_exchange_cost_compute(tmp_path: Path) -> None:
         assert after["halo"] == before["halo"] == 0
         assert after["compute"] - before["compute"] == pytest.approx(sent / 1e6)
     adds_up(paid)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 0])
+def test_hidden_bytes_cost_as_much_time_as_was_measured_on_shared_cores(tmp_path: Path, cores: int) -> None:
+    """What two ranks measured while they shared one core is not stretched again by their sharing it."""
+    free, paid = (
+        timed(
+            started(0.05), 2, replace(plain(tmp_path, transport=more), cores=cores, one_machine=True), shapes_only=True
+        )
+        for more in ("", 'beside = "1 MB/s"\nmeasured.started = { 2 = "1 ns" }\n')
+    )
+    sent = sum(free.link_bytes.values()) / len(free.link_bytes)
+    assert paid.makespan_s - free.makespan_s == pytest.approx(sent / 1e6, rel=1e-3)
 
 
 # -- stragglers and jitter -------------------------------------------------------------------------------------------
