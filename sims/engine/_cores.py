@@ -27,8 +27,8 @@ TICK_S = 4e-3
 """Between two ticks of Linux kernels with 250 a second. All cores have theirs at the same moments."""
 
 SLICE_S, MOST_SLICES = 0.7e-3, 4
-"""For how long a job keeps its core on a machine with one core, since Linux 6.12, and the most slices of that length on
-machines with more: one more for every doubling of the cores."""
+"""For how long a job keeps its core on a machine with one core (Linux: `base_slice`), and how many times that at most
+on machines with more: one more for every doubling of the cores."""
 
 
 class Turns:
