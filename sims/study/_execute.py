@@ -54,10 +54,12 @@ class SimulatedCluster:
     def execute(self, job: Job) -> Execution:
         """Run all ranks in this process, on modelled clocks."""
         job = _placed(job, self.placement)
-        simulation = _simulated(job, self.placement, self.observers)
+        simulation, copied = _simulated(job, self.placement, self.observers)
         self.simulations.append(simulation)
         tiers, tier_of = self.placement.tier_matrix()
         facts = cluster_facts(simulation, self.placement, job.config)
+        if copied is not None:
+            facts["notes"].append(f"epochs from {copied} on repeat earlier ones, of which their seconds are copies")
         return Execution(simulation.results, list(tiers), tier_of, facts, simulation.too_large)
 
 
@@ -79,13 +81,14 @@ def _placed(job: Job, placement: Placement) -> Job:
     return replace(job, config=config, model=model)
 
 
-def _simulated(job: Job, placement: Placement, observers: Sequence[Observer]) -> Simulation:
+def _simulated(job: Job, placement: Placement, observers: Sequence[Observer]) -> tuple[Simulation, int | None]:
+    """The simulation, and the first epoch that is a copy of an earlier one."""
     config = job.config
     repeats: list[Repeats] = []
     if config.cluster.shapes_only and job.method.epoch_kind(1) is not None:
         repeats = [Repeats(job.method, copying=not observers and not placement.cluster.stragglers.jitter)]
     with cpu_threads(threads_per_rank(config)):
-        return simulate(
+        simulation = simulate(
             program(replace(job, epochs=repeats[0] if repeats else None)),
             placement,
             seed=config.training.seed,
@@ -95,6 +98,7 @@ def _simulated(job: Job, placement: Placement, observers: Sequence[Observer]) ->
             graphs=config.run.cuda_graphs,
             observers=[*repeats, *observers],
         )
+    return simulation, min((epoch for each in repeats for rank in each.copies for epoch in rank), default=None)
 
 
 def cluster_facts(simulation: Simulation, placement: Placement, config: RunConfig) -> dict[str, Any]:

@@ -162,8 +162,8 @@ def test_workloads_run_every_method(quick: bool) -> None:
 
 
 def test_what_a_host_takes_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs that are "real" on a host of 20 us per operator and 100 us around an effect, of a fast GPU, with an operator
-    that takes the host 50 us."""
+    """Runs that are "real" on a host of 20 us per operator, 100 us around an effect, 70 us for a graph, of a fast GPU,
+    with an operator that takes the host 50 us."""
     slow = OperatorCost(Quantity(1e-6), {}, {}, Quantity(0.1), host=Quantity(30e-6))
     gpu = replace(load_device("h100-80gb-vm"), operators={"mm": slow})
     there = (CLUSTERS / "h100-1.toml").read_text().replace('"h100-80gb-vm"', '"device.toml"')
@@ -171,7 +171,7 @@ def test_what_a_host_takes_is_found_again(tmp_path: Path, monkeypatch: pytest.Mo
     truth.mkdir()
     for folder, device in (
         (tmp_path, gpu),
-        (truth, replace(gpu, launch=Quantity(20e-6), effect=Quantity(100e-6))),
+        (truth, replace(gpu, launch=Quantity(20e-6), effect=Quantity(100e-6), graph=Quantity(70e-6))),
     ):
         (folder / "device.toml").write_text("")
         save_device(device, folder / "device.toml")
@@ -190,6 +190,8 @@ def test_what_a_host_takes_is_found_again(tmp_path: Path, monkeypatch: pytest.Mo
     assert found.launch.value == pytest.approx(20e-6, rel=0.01) and found.launch.source == "measured"
     assert found.effect.value == pytest.approx(100e-6, rel=0.05)
     assert "6 real runs within 0 %" in found.launch.note
+    assert found.graph is not None and found.graph.source == "measured"
+    assert found.graph.value == pytest.approx(70e-6, rel=0.1)
 
 
 @pytest.mark.parametrize(("device", "host_s"), [("h100-80gb-vm", 0.0), ("cpu-epyc-1core", 0.3)])
