@@ -18,9 +18,21 @@ ACKNOWLEDGED_BYTES = "links.nic.acknowledged"
 """The name of `Cluster.acknowledged` among the numbers of a cluster."""
 
 
+SHAPED, SHARING = "links.nic.shaped", "hosts.sharing"
+"""The names of `Cluster.shaped` and `Cluster.sharing` among the numbers of a cluster."""
+
+OF_SHAPED = Quantity(1.0, "assumed", "rate of a shaped link over what frames leave of its nominal one", (0.975, 1.01))
+OF_SHARING = Quantity(
+    1.0,
+    "assumed",
+    "work of ranks that share cores over what it is where they do not, beside taking turns",
+    (0.85, 1.25),
+)
+
+
 def dimension_of(name: str) -> str:
     """The dimension (a key of `sims.units.UNITS`, or "number") of what `Cluster.quantities` gives this name."""
-    if name == ACKNOWLEDGED_BYTES:
+    if name in (ACKNOWLEDGED_BYTES, SHAPED, SHARING):
         return "number"
     return "bandwidth" if name.endswith((".bandwidth", ".process")) else "time"
 
@@ -68,6 +80,8 @@ class Cluster:
         links: kind (a member of LINKS) -> link.
         acknowledged: bytes that travel back between two hosts per byte of payload, and share a link with what goes that
             way (a lab's shaped links; elsewhere a link's bandwidth is what both ways get).
+        shaped: factor on the rates of a lab's links: its shapers send in bursts, and senders may lose frames.
+        sharing: factor on the work of ranks that share cores, whose caches others have used meanwhile.
         buffers: of a lab's shaped links; None where a sender is done when its receiver has the message.
         constants: of the communication library, in place of its own (`sims.transport.Tuning`).
     """
@@ -93,6 +107,8 @@ class Cluster:
     sharp: bool = False
     nic_rates: tuple[float, ...] = ()
     acknowledged: Quantity = Quantity(0.0)
+    shaped: Quantity = OF_SHAPED
+    sharing: Quantity = OF_SHARING
     buffers: Buffers | None = None
     constants: Any = None
 
@@ -122,6 +138,10 @@ class Cluster:
             yield f"links.{kind}.latency", link.latency
         if self.acknowledged.value:
             yield ACKNOWLEDGED_BYTES, self.acknowledged
+        if self.buffers is not None:
+            yield SHAPED, self.shaped
+        if self.cores:
+            yield SHARING, self.sharing
         for name, cost in (("operation", self.transport.operation), ("message", self.transport.message)):
             if cost.value or not self.transport.measured:
                 yield f"transport.{name}", cost

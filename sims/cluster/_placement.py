@@ -96,7 +96,7 @@ class Placement:
         )
         for host, rate in enumerate(cluster.nic_rates[: len(hosts)]):
             for link in {int(end[r]) for end in self._nic for r in np.flatnonzero(self.host == host)}:
-                self._capacity[link] = rate
+                self._capacity[link] = rate * cluster.shaped.value
         self._rack = self._pair("rack", [f"rack{r}" for r in range(int(self.rack.max()) + 1)], self.rack)
         self._loopback = self._block("loopback", [f"{h}.loopback" for h in each_host], self.host)
         self._spine = self._block("spine", ["spine"], np.zeros(self.size, np.int32))

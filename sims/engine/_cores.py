@@ -81,15 +81,18 @@ class Cores:
 
     Args:
         turns: when a core passes from one job of a place to the next; None: they run at once, equally slowed.
+        longer: factor on all work here.
     """
 
-    def __init__(self, env: simpy.Environment, number: float, width: int, turns: Turns | None = None) -> None:
-        self.env, places = env, max(1, int(number // width))
+    def __init__(
+        self, env: simpy.Environment, number: float, width: int, turns: Turns | None = None, longer: float = 1.0
+    ) -> None:
+        self.env, self.longer, places = env, longer, max(1, int(number // width))
         self._places = [_Place(env, number / width / places, self._idle, turns) for _ in range(places)]
 
     def job(self, seconds: float, load: float = 1.0) -> CoreJob:
         """Begin `seconds` of work, which uses the share `load` of its cores; returns the event of its end."""
-        job = CoreJob(self.env, seconds, load)
+        job = CoreJob(self.env, seconds * self.longer, load)
         min(self._places, key=attrgetter("load")).awaken(job)
         return job
 
@@ -99,7 +102,7 @@ class Cores:
         place.remove(job)
         if not place.jobs:
             self._idle(place)
-        return job.left
+        return job.left / self.longer
 
     def _idle(self, place: _Place) -> None:
         """Move a job from the fullest place to one that has none: the one that has most left, of those that wait."""

@@ -218,7 +218,8 @@ class Simulator:
             return None
         if place not in self._cores:
             number = self.placement.cluster.cores
-            self._cores[place] = Cores(self.env, number, profile.cores, Turns.of(number))
+            longer = self.placement.cluster.sharing.value
+            self._cores[place] = Cores(self.env, number, profile.cores, Turns.of(number), longer)
         return self._cores[place]
 
     def _side_of(self, rank: int) -> SideThread:

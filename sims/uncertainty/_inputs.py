@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sims.cluster import ACKNOWLEDGED_BYTES, Cluster, dimension_of
+from sims.cluster import ACKNOWLEDGED_BYTES, SHAPED, SHARING, Cluster, dimension_of
 from sims.device import DeviceProfile, load_device
 from sims.records import scaled
 from sims.transport import LIBRARIES
@@ -178,8 +178,11 @@ def changed_cluster(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
     if slower != 1:
         own = LIBRARIES.find(spec.kind).tuning()
         constants = None if own is None else own.slower(slower)
-    acknowledged = by(ACKNOWLEDGED_BYTES, cluster.acknowledged)
-    return replace(cluster, links=links, transport=spec, constants=constants, acknowledged=acknowledged)
+    return replace(
+        cluster, links=links, transport=spec, constants=constants,
+        acknowledged=by(ACKNOWLEDGED_BYTES, cluster.acknowledged), shaped=by(SHAPED, cluster.shaped),
+        sharing=by(SHARING, cluster.sharing),
+    )  # fmt: skip
 
 
 def _changed_software(

@@ -13,7 +13,7 @@ import pytest
 from harness.config import RunConfig
 from harness.errors import InputError
 from harness.kernels.work import Work
-from sims.cluster import load_cluster, place
+from sims.cluster import SHAPED, SHARING, load_cluster, place
 from sims.device import load_device, save_device
 from sims.device._costs import OperatorCost
 from sims.uncertainty import Draws, RecordedPrediction, inputs_of, interval_of, predicted, prediction_of, replays_for
@@ -161,3 +161,41 @@ def test_a_recording_that_exists_is_taken_as_it_is() -> None:
     made = prediction()
     again = prediction_of(made.config, made.replay, place(made.cluster, 2), exact=["transport.message"])
     assert {each.name for each in made.inputs} - {each.name for each in again.inputs} == {"transport.message"}
+
+
+@pytest.mark.parametrize(("cluster", "shaped", "sharing"), [
+    ("lab:4x1gbit", True, True), ("lab:4xunshaped", False, True), (CLUSTER, False, False),
+])  # fmt: skip
+def test_labs_have_the_errors_of_their_links_and_cores(cluster: str, shaped: bool, sharing: bool) -> None:
+    names = {each.name for each in inputs_of(load_cluster(cluster), {})}
+    assert (SHAPED in names, SHARING in names) == (shaped, sharing)
+
+
+def test_what_sharing_cores_costs_is_paid_where_they_are_shared() -> None:
+    """Four ranks of a lab on the two cores of its machine, and on a machine with cores for all of them."""
+    config = RunConfig.of(
+        dataset="synthetic:nodes=40000,degree=10,classes=3,features=64", method="subgraph-approximation:overlap=0",
+        mode="sim", parts=4, epochs=3, hidden=64, cluster="lab:4xunshaped", eval_every=-1,
+    )  # fmt: skip
+    cluster = load_cluster("lab:4xunshaped")
+    recorded = predicted(config, place(cluster, 4))
+    for cores, share in ((cluster.cores, 0.2), (64, 0.0)):
+        plain, longer = (
+            recorded.replay.time(changed_cluster(replace(cluster, cores=cores), {SHARING: factor})).epochs[-1]
+            for factor in (1.0, 1.2)
+        )
+        assert longer["seconds"]["epoch"] / plain["seconds"]["epoch"] - 1 == pytest.approx(share, abs=0.02)
+
+
+def test_a_shaped_link_is_slower_by_its_factor() -> None:
+    config = RunConfig.of(
+        dataset="synthetic:nodes=4000,degree=10,classes=3,features=64", mode="sim", parts=2, epochs=3, hidden=64,
+        cluster="lab:2x100mbit", eval_every=-1,
+    )  # fmt: skip
+    cluster = load_cluster("lab:2x100mbit")
+    recorded = predicted(config, place(cluster, 2))
+    plain, slower = (
+        recorded.replay.time(changed_cluster(cluster, {SHAPED: factor})).epochs[-1]["seconds"]["halo"]
+        for factor in (1.0, 0.8)
+    )
+    assert slower / plain == pytest.approx(1.25, rel=0.03)
