@@ -22,11 +22,11 @@ from harness.effects import Effect, Handle, Received, Start, Wait
 from harness.errors import ProgramError
 from harness.rank import Rank
 
-WARM_UP = 2
+BEFORE_RECORDING = 2
 """Epochs that run as they are before one is recorded: the first may differ, and kernels are compiled in them."""
 
 
-class Segment(Protocol):
+class EpochSegment(Protocol):
     """What a rank computes between two effects."""
 
     def recording(self) -> AbstractContextManager[None]:
@@ -38,14 +38,14 @@ class Segment(Protocol):
         ...
 
 
-class Segments(Protocol):
+class EpochSegments(Protocol):
     """Makes the segments of one rank."""
 
     def warming_up(self) -> AbstractContextManager[None]:
         """Around an epoch that runs as it is."""
         ...
 
-    def new(self) -> Segment:
+    def new(self) -> EpochSegment:
         """A segment to be recorded, behind those that were."""
         ...
 
@@ -69,8 +69,8 @@ class _Recording:
         observed: what the rank observed.
     """
 
-    steps: list[tuple[Segment, Effect, Any]]
-    last: Segment
+    steps: list[tuple[EpochSegment, Effect, Any]]
+    last: EpochSegment
     loss: Tensor
     drawn: Mapping[int, tuple[str, int, bool]]
     observed: Mapping[str, list[float]]
@@ -85,7 +85,7 @@ class StaticEpochs:
         replayed: epochs that were replayed so far.
     """
 
-    segments: Segments
+    segments: EpochSegments
     replayed: int = 0
     _seen: int = 0
     _recorded: _Recording | None = field(default=None, repr=False)
@@ -98,7 +98,7 @@ class StaticEpochs:
             Exception: whatever `compute` raises, and whatever recording does where epochs are not static.
         """
         self._seen += 1
-        if self._seen <= WARM_UP:
+        if self._seen <= BEFORE_RECORDING:
             with self.segments.warming_up():
                 return await compute()
         if self._recorded is None:
@@ -110,7 +110,7 @@ class StaticEpochs:
 
     async def _record(self, rank: Rank, program: Coroutine[Any, Any, Tensor]) -> _Recording:
         """Run an epoch segment by segment, each of which is recorded before it is computed."""
-        steps: list[tuple[Segment, Effect, Any]] = []
+        steps: list[tuple[EpochSegment, Effect, Any]] = []
         result: Any = None
         rank.drawn = {}
         try:

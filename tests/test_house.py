@@ -33,7 +33,7 @@ FLOORS = {
         ("effects", "config", "registry"),
         ("traffic", "machine", "kernels"),
         ("rank",),
-        ("tape", "trampoline", "rendezvous", "graphs"),
+        ("tape", "trampoline", "rendezvous", "graphs", "static_epochs"),
         ("loopback", "codecs", "datasets", "nn"),
         ("partition", "exchanges"),
         ("workloads", "sampling"),

@@ -1,4 +1,4 @@
-"""Segments of a recorded epoch as lists of operators, for `Facts.static` on CPU tensors."""
+"""EpochSegments of a recorded epoch as lists of operators, for `Facts.static` on CPU tensors."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from harness.errors import ProgramError
 READS = ("_local_scalar_dense", "nonzero", "equal", "is_nonzero", "masked_select", "unique")
 """Operators whose result, or its shape, only the host can use once it knows the numbers."""
 
-Call = tuple[Any, Any, Any, Any]
+_Call = tuple[Any, Any, Any, Any]
 
 
 class OperatorSegments:
-    """Segments that are lists of operators on CPU tensors; implements `harness.static_epochs.Segments`."""
+    """EpochSegments that are lists of operators on CPU tensors; implements `harness.static_epochs.EpochSegments`."""
 
     def __init__(self) -> None:
         self.keys: Mapping[int, int] = {}
@@ -46,7 +46,7 @@ class _OperatorSegment:
 
     def __init__(self, segments: OperatorSegments) -> None:
         self.segments = segments
-        self.calls: list[Call] = []
+        self.calls: list[_Call] = []
         self._computed = False
 
     @contextmanager
@@ -73,7 +73,7 @@ class _OperatorSegment:
 class _Calls(TorchDispatchMode):
     """Records every operator with its arguments and results."""
 
-    def __init__(self, calls: list[Call]) -> None:
+    def __init__(self, calls: list[_Call]) -> None:
         super().__init__()
         self.calls = calls
 

@@ -7,9 +7,9 @@ import torch
 from harness.conformance._ground import Ground, parts_for_method, random_graph
 from harness.conformance._rounds import EpochSettings, NotKept, run_epochs
 from harness.methods.base import Method
-from harness.static_epochs import WARM_UP
+from harness.static_epochs import BEFORE_RECORDING
 
-EPOCHS = WARM_UP + 4
+EPOCHS = BEFORE_RECORDING + 4
 """One is recorded, three are replayed."""
 
 DROPOUT = 0.3
@@ -25,7 +25,7 @@ def check_static(method: Method, ground: Ground) -> None:
     plain, replayed = (run_epochs(method, model, parts, EpochSettings(EPOCHS, replayed=r)) for r in (False, True))
     for index, (a, b) in enumerate(zip(plain, replayed, strict=True)):
         for epoch, (mine, theirs) in enumerate(zip(a.epochs, b.epochs, strict=True)):
-            where = f"rank {index}, epoch {epoch} of {EPOCHS}, epochs from {WARM_UP + 1} on replayed"
+            where = f"rank {index}, epoch {epoch} of {EPOCHS}, epochs from {BEFORE_RECORDING + 1} on replayed"
             if not all(torch.equal(p, q) for p, q in zip(mine.parameters, theirs.parameters, strict=True)):
                 raise NotKept(f"static: replayed epochs end with other parameters ({where})")
             if mine.loss != theirs.loss or mine.observed != theirs.observed:

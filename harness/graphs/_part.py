@@ -182,9 +182,9 @@ class HaloPlan(OnDevice):
 
     @classmethod
     def meta(cls, send_counts: np.ndarray, recv_counts: np.ndarray) -> HaloPlan:
-        """A plan of counts only."""
+        """A plan of counts only, which are not copied: of thousands of ranks they are rows of one table."""
         rows = torch.empty(int(send_counts.sum()), dtype=torch.int64, device="meta")
-        return cls(rows, send_counts.astype(np.int64), recv_counts.astype(np.int64))
+        return cls(rows, np.asarray(send_counts, np.int64), np.asarray(recv_counts, np.int64))
 
     @property
     def num_parts(self) -> int:

@@ -70,10 +70,10 @@ def signed64(key: int) -> int:
     return (key + 2**63) % 2**64 - 2**63
 
 
-Place = Callable[[int], Tensor]
+StreamPlace = Callable[[int], Tensor]
 """Key -> int64 [1] on the device: where operators find the stream of that key (`stream_word`) when they run."""
 
-_place: Place | None = None
+_place: StreamPlace | None = None
 
 
 def stream_word(key: int) -> int:
@@ -87,7 +87,7 @@ def stream_argument(key: int) -> int | Tensor:
 
 
 @contextmanager
-def streams_in_memory(place: Place) -> Iterator[None]:
+def streams_in_memory(place: StreamPlace) -> Iterator[None]:
     """GPU kernels and torch operators that are launched inside read their streams from memory.
 
     A CUDA graph keeps the arguments of its kernels, and what they point to may change between two launches.

@@ -1,4 +1,4 @@
-"""Segments of a recorded epoch as CUDA graphs, for `harness.static_epochs`.
+"""EpochSegments of a recorded epoch as CUDA graphs, for `harness.static_epochs`.
 
 What a rank computes between two exchanges is one graph: launching it takes the host as long as one kernel, however many
 kernels it holds. Exchanges, copies to the host and whatever else waits stay between graphs. All graphs of a rank share
@@ -42,7 +42,7 @@ MOST_KEYS = 4096
 
 
 class CudaGraphs:
-    """The graphs of one rank; implements `harness.static_epochs.Segments`."""
+    """The graphs of one rank; implements `harness.static_epochs.EpochSegments`."""
 
     def __init__(self, device: torch.device, clock: CudaClock) -> None:
         self.device, self.clock = device, clock

@@ -16,7 +16,7 @@ import simpy
 
 from harness.errors import ProgramError
 from harness.rank import COMPONENTS
-from harness.static_epochs import WARM_UP
+from harness.static_epochs import BEFORE_RECORDING
 from sims.device import LiveMemory
 from sims.engine._cores import CoreJob, Cores
 
@@ -62,7 +62,7 @@ class SimClock:
         self.paused, self.kind = False, "compute"
         self._launch_s, self._overlap, self._pace, self._cores = launch_s, overlap, pace, cores
         self._effect_s, self._graph_s, self._epochs = effect_s, graph_s, 0
-        self.first_alike, self._replays = 0 if graph_s is None else WARM_UP + 1, False
+        self.first_alike, self._replays = 0 if graph_s is None else BEFORE_RECORDING + 1, False
         self._epoch_began, self._epoch_ended = epoch_began, epoch_ended
         self._booked = dict.fromkeys(COMPONENTS, 0.0)
         self._hidden = 0.0

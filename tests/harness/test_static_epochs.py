@@ -16,9 +16,9 @@ from harness.effects import Rows
 from harness.errors import ProgramError
 from harness.kernels.dropout import keyed_dropout
 from harness.rank import Rank
-from harness.static_epochs import WARM_UP, StaticEpochs
+from harness.static_epochs import BEFORE_RECORDING, StaticEpochs
 
-SIZE, EPOCHS = 3, WARM_UP + 5
+SIZE, EPOCHS = 3, BEFORE_RECORDING + 5
 SEND = np.full(SIZE, 2)
 
 
@@ -52,7 +52,7 @@ def test_replayed_epochs_equal_those_that_run() -> None:
     plain, recorded = _run(None), _run(lambda: StaticEpochs(OperatorSegments()))
     for (theirs, _), (ours, epochs) in zip(plain, recorded, strict=True):
         assert ours == theirs
-        assert epochs.replayed == EPOCHS - WARM_UP - 1
+        assert epochs.replayed == EPOCHS - BEFORE_RECORDING - 1
     losses = [loss for loss, *_ in plain[0][0]]
     assert len(set(losses)) == EPOCHS, "epochs that are all alike would say nothing"
 
@@ -73,7 +73,7 @@ def test_draws_on_the_host_are_refused_in_the_epoch_that_is_recorded() -> None:
     async def epoch(rank: Rank, weight: Tensor) -> Tensor:
         return weight.sum() * float(rank.generator("noise").random())
 
-    with pytest.raises(ProgramError, match=f"'noise' is drawn on the host(.|\n)*epoch {WARM_UP}"):
+    with pytest.raises(ProgramError, match=f"'noise' is drawn on the host(.|\n)*epoch {BEFORE_RECORDING}"):
         _run(lambda: StaticEpochs(OperatorSegments()), epoch)
 
 
@@ -90,7 +90,7 @@ def test_a_failed_recording_leaves_the_rank_as_it_was() -> None:
 
     async def epoch(rank: Rank, weight: Tensor) -> Tensor:
         ranks.append(rank)
-        if rank.epoch == WARM_UP:
+        if rank.epoch == BEFORE_RECORDING:
             raise RuntimeError("broken")
         return weight.sum()
 

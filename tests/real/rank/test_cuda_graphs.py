@@ -11,6 +11,7 @@ from harness.config import RunConfig
 from harness.errors import InputError
 from harness.methods.registry import parse_method
 from harness.running import open_run, run
+from harness.running.results import Result
 from tests.conformance.test_drivers import config
 from tests.support.real_rows import run_in_turn
 from tests.support.settings import rows
@@ -29,21 +30,25 @@ def _by_parts() -> dict[int, list[RunConfig]]:
 
 @pytest.mark.processes
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("parts", _by_parts())
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_replayed_epochs_are_those_that_run(parts: int, backend: str, tmp_path: Path) -> None:
-    settings = [s.changed(mode="real", device="cuda", backend=backend) for s in _by_parts()[parts]]
-    both = [s.changed(cuda_graphs=graphs) for s in settings for graphs in (False, True)]
-    results = run_in_turn(both, tmp_path)
-    for setting, plain, graphs in zip(settings, results[::2], results[1::2], strict=True):
-        where = f"{setting.training.method} {setting.model.name}"
-        for ours, theirs in zip(graphs.epochs, plain.epochs, strict=True):
-            assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-6), where  # sums of atomics are not bit-equal
-            assert ours["bytes"] == theirs["bytes"] and ours["observed"] == theirs["observed"], where
-        for epoch in graphs.epochs:
-            parts_of = [v for k, v in epoch["seconds"].items() if k not in ("epoch", "hidden")]
-            assert sum(parts_of) == pytest.approx(epoch["seconds"]["epoch"], rel=1e-6)
-            assert min(parts_of) >= 0 and epoch["seconds"]["compute"] > 0
+def test_replayed_epochs_are_those_that_run(tmp_path: Path) -> None:
+    for backend in BACKENDS:
+        for parts, settings in _by_parts().items():
+            on_gpus = [s.changed(mode="real", device="cuda", backend=backend) for s in settings]
+            both = [s.changed(cuda_graphs=graphs) for s in on_gpus for graphs in (False, True)]
+            folder = tmp_path / f"{backend}-{parts}"
+            folder.mkdir()
+            results = run_in_turn(both, folder)
+            for setting, plain, graphs in zip(settings, results[::2], results[1::2], strict=True):
+                _compare(f"{backend}: {setting.training.method} {setting.model.name}", plain, graphs)
+
+
+def _compare(where: str, plain: Result, graphs: Result) -> None:
+    for ours, theirs in zip(graphs.epochs, plain.epochs, strict=True):
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-6), where  # sums of atomics are not bit-equal
+        assert ours["bytes"] == theirs["bytes"] and ours["observed"] == theirs["observed"], where
+        parts = [v for k, v in ours["seconds"].items() if k not in ("epoch", "hidden")]
+        assert sum(parts) == pytest.approx(ours["seconds"]["epoch"], rel=1e-6)
+        assert min(parts) >= 0 and ours["seconds"]["compute"] > 0
 
 
 def test_methods_whose_epochs_differ_are_refused() -> None:
@@ -53,9 +58,11 @@ def test_methods_whose_epochs_differ_are_refused() -> None:
     open_run(RunConfig.of(method="vanilla", **settings))
 
 
-@pytest.mark.parametrize("others", [{}, {"mode": "sim"}, {"mode": "real"}], ids=str)
-def test_graphs_are_of_gpus(others: dict[str, str]) -> None:
-    with pytest.raises(InputError, match="cuda-graphs needs"):
+@pytest.mark.parametrize(
+    ("others", "why"), [({}, "needs --mode real"), ({"mode": "sim"}, "is no GPU"), ({"mode": "real"}, "--device cuda")]
+)
+def test_graphs_are_of_gpus(others: dict[str, str], why: str) -> None:
+    with pytest.raises(InputError, match=f"cuda-graphs.* {why}"):
         run(config("vanilla", **{**others, "cuda_graphs": True}))
 
 

@@ -10,12 +10,12 @@ import pytest
 from harness.config import RunConfig, from_mapping
 from harness.errors import InputError
 from harness.running import run
-from harness.static_epochs import WARM_UP
+from harness.static_epochs import BEFORE_RECORDING
 from sims.cluster import load_cluster
 from sims.device import load_device
 from sims.replay import Replay, record
 
-EPOCHS = WARM_UP + 6
+EPOCHS = BEFORE_RECORDING + 6
 TINY = "synthetic:nodes=60,degree=4,features=8,classes=4,seed=1"
 
 
@@ -31,9 +31,11 @@ def _seconds(**values: object) -> list[float]:
 @pytest.mark.parametrize("shapes_only", [False, True])
 def test_epochs_after_the_recorded_one_cost_a_graph_for_every_exchange(shapes_only: bool) -> None:
     plain, graphs = _seconds(shapes_only=shapes_only), _seconds(shapes_only=shapes_only, cuda_graphs=True)
-    assert graphs[: WARM_UP + 1] == pytest.approx(plain[: WARM_UP + 1], rel=1e-9)
+    assert graphs[: BEFORE_RECORDING + 1] == pytest.approx(plain[: BEFORE_RECORDING + 1], rel=1e-9)
     # two exchanges forwards, two backwards and the gradients; this graph is bound by the host
-    assert graphs[WARM_UP + 1 :] == pytest.approx([5 * load_device("h200-141gb-vm").graph_seconds()] * 5, rel=0.05)
+    assert graphs[BEFORE_RECORDING + 1 :] == pytest.approx(
+        [5 * load_device("h200-141gb-vm").graph_seconds()] * 5, rel=0.05
+    )
 
 
 def test_a_busy_device_hides_what_the_host_does() -> None:
