@@ -1,4 +1,4 @@
-"""EpochSegments of a recorded epoch as lists of operators, for `Facts.static` on CPU tensors."""
+"""Segments of a recorded epoch as lists of operators, for `Facts.static` on CPU tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Call = tuple[Any, Any, Any, Any]
 
 
 class OperatorSegments:
-    """EpochSegments that are lists of operators on CPU tensors; implements `harness.static_epochs.EpochSegments`."""
+    """Segments that are lists of operators on CPU tensors; implements `harness.static_epochs.EpochSegments`."""
 
     def __init__(self) -> None:
         self.keys: Mapping[int, int] = {}
@@ -95,7 +95,7 @@ def _indexes_by_truth(func: Any, args: Any) -> bool:
 
 def _counts(func: Any, kwargs: Any) -> bool:
     """Whether the length of the result is the sum of a tensor."""
-    return func.overloadpacket.__name__ == "repeat_interleave" and not (kwargs or {}).get("output_size")
+    return func.overloadpacket.__name__ == "repeat_interleave" and (kwargs or {}).get("output_size") is None
 
 
 def _renewed(value: Any, keys: Mapping[int, int]) -> Any:

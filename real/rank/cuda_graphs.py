@@ -1,4 +1,4 @@
-"""EpochSegments of a recorded epoch as CUDA graphs, for `harness.static_epochs`.
+"""Segments of a recorded epoch as CUDA graphs, for `harness.static_epochs`.
 
 What a rank computes between two exchanges is one graph: launching it takes the host as long as one kernel, however many
 kernels it holds. Exchanges, copies to the host and whatever else waits stay between graphs. All graphs of a rank share
@@ -16,11 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from harness.errors import ProgramError
 from harness.kernels.finite_rows_cuda import bad_row, refuse_late
 from harness.kernels.random import stream_word, streams_in_memory
 from harness.rank import Rank
 from harness.static_epochs import StaticEpochs
 from real.rank._clocks import CudaClock, Stamps
+
+MOST_KEYS = 4096
+"""Random keys that the operators of an epoch are given, at most."""
 
 
 class GraphedEpochs:
@@ -35,10 +39,6 @@ class GraphedEpochs:
             assert isinstance(rank.clock, CudaClock)
             self._epochs = StaticEpochs(CudaGraphs(rank.device, rank.clock))
         return await self._epochs.epoch(rank, compute)
-
-
-MOST_KEYS = 4096
-"""Random keys that the operators of an epoch are given, at most."""
 
 
 class CudaGraphs:
@@ -125,8 +125,14 @@ class _StreamTable:
         self._places.clear()
 
     def place(self, key: int) -> Tensor:
-        """Where the stream of a key will lie once it is written."""
+        """Where the stream of a key will lie once it is written.
+
+        Raises:
+            ProgramError: an epoch has more keys than the table has places.
+        """
         at = self._places.setdefault(key, len(self._places))
+        if at >= MOST_KEYS:
+            raise ProgramError(f"--cuda-graphs: the operators of an epoch are given more than {MOST_KEYS:,} keys")
         return self._table[at : at + 1]
 
     def written(self, key: int) -> Tensor:

@@ -5,11 +5,11 @@ a core for itself, and the other two share the other until it waits. Only thread
 for an exchange uses no core. A GPU is one core.
 
 Ranks on one core run in turns, as Linux (EEVDF) deals them. Whoever has been given a core keeps it for a slice. After
-that a rank that an exchange awakens takes the core from it at once: one that has slept is owed what the others have had
-on average. Among those that go on computing, the core passes to the one that has run least at a tick of the system's
-clock. So work shorter than a slice is not divided: whoever comes second waits, and has not returned from its exchange
-until it runs. A rank that loses its core in the middle of its work goes on later, and that work takes longer. The two
-threads of one rank run at once, each slower, as what shares a GPU does.
+that a rank that an exchange awakens takes the core from it at once, unless the running one has run less: one that has
+slept begins with the mean of what the others have run. Among those that go on computing, the core passes to the one
+that has run least at a tick of the system's clock. So work shorter than a slice is not divided: whoever comes second
+waits, and has not returned from its exchange until it runs. A rank that loses its core in the middle of its work goes
+on later, and that work takes longer. The two threads of one rank run at once, each slower, as what shares a GPU does.
 """
 
 from __future__ import annotations

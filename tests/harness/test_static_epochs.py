@@ -85,6 +85,16 @@ def test_an_operator_that_the_host_waits_for_is_refused() -> None:
         _run(lambda: StaticEpochs(OperatorSegments()), epoch)
 
 
+def test_rows_repeated_a_known_number_of_times_are_no_reason_to_wait() -> None:
+    """A part without edges repeats them zero times in all."""
+
+    async def epoch(rank: Rank, weight: Tensor) -> Tensor:
+        counts = torch.zeros(4, dtype=torch.int64)
+        return weight.sum() + torch.repeat_interleave(torch.arange(4), counts, output_size=0).sum()
+
+    assert all(epochs.replayed for _, epochs in _run(lambda: StaticEpochs(OperatorSegments()), epoch))
+
+
 def test_a_failed_recording_leaves_the_rank_as_it_was() -> None:
     ranks: list[Rank] = []
 
