@@ -23,7 +23,7 @@ from harness.machine import HERE, Depth, KeptCalibration, calibration_folder, co
 from harness.running.drift import reference_seconds, watching
 from real.measure.calibrate import LINK_RANKS, RANKS, calibrate_gpu_to, calibrate_to
 from sims.cluster import load_cluster
-from sims.study.calibrated import BRIEF_GRAPHS, BRIEF_METHODS, add_gpu_operators, add_operators
+from sims.study.calibrated import BRIEF_GRAPHS, BRIEF_METHODS, add_gpu_operators, add_idling, add_operators
 from sims.study.real_runs import ACCOMPANIED, BRIEF_ACCOMPANIED, add_contention, add_host
 
 TAKES = {"brief": "one to two minutes", "quick": "five to ten minutes", "full": "some minutes"}
@@ -103,7 +103,8 @@ def measure(
 ) -> Path:
     """Measure this machine's CPU and write its device and cluster file into `out`; returns the path of the latter.
 
-    `REFERENCE`, a file beside them, has the seconds of the reference work while operators were timed.
+    `REFERENCE`, a file beside them, has the seconds of the reference work beside the real runs that costs were fitted
+    to.
 
     See `real.measure.calibrate` for machine and collectives (for every number of ranks in `ranks`, by default 2 to 4,
     of a brief one 2; with `hosts` between the hosts of a lab), `sims.study.calibrated` for operators, and
@@ -116,10 +117,11 @@ def measure(
     path = calibrate_to(out, quick=quick, threads=threads, hosts=hosts, ranks=ranks or LINK_RANKS, brief=brief)
     threads = threads or max(1, core_count() // RANKS)
     few: dict[str, Any] = {"only": BRIEF_METHODS, "sizes": BRIEF_GRAPHS} if brief else {}
-    before = reference_seconds()
     add_operators(path.with_name("device.toml"), threads=threads, quick=quick, **few)
-    reference = (before + reference_seconds()) / 2
+    add_idling(path.with_name("device.toml"), threads=threads, brief=brief)
     trained = BRIEF_ACCOMPANIED if brief else ACCOMPANIED
+    before = reference_seconds()
     add_contention(out, threads=threads, hosts=hosts and hosts.unshaped, trained=trained)
+    reference = (before + reference_seconds()) / 2
     write_atomically(out / REFERENCE, msgspec.json.encode(Reference(reference)))
     return path

@@ -26,6 +26,8 @@ PER = (
     (r"transport\.process", "per process"),
     (r"launch", "per operator"),
     (r"effect", "per effect"),
+    (r"step", "per epoch"),
+    (r"idle\.\d+", "per wait of so many ms"),
     (r"spmm\..*", "per stored entry and column"),
     (r"codec\..*", "of float32 rows"),
     (r"operators\..*\.call", "per call"),

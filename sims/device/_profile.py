@@ -105,11 +105,26 @@ class DeviceProfile:
         dimensioned("time"),
         default=NONE,
     )
+    step: Quantity = key(
+        "seconds of a rank's program in every epoch beside operators and effects: optimiser, loss and records (of the "
+        "host on a GPU)",
+        dimensioned("time"),
+        default=NONE,
+    )
     graph: Quantity | None = key(
         "seconds of a GPU's host for every effect and for what is computed before it, as one CUDA graph, in epochs "
         "that are recorded (--cuda-graphs), which cannot be modelled without it",
         dimensioned("time"),
         default=None,
+    )
+    idle: dict[int, Quantity] = key(
+        "milliseconds for which a CPU rank has waited for others: seconds that it computes longer then, because what "
+        "it needs has left the caches; between two waits interpolated in log(wait)",
+        numbered("time", "MILLISECONDS"),
+        default={},
+    )
+    idle_factor: Quantity = key(
+        "how many times as long the first work after a wait takes at most", factor(), default=Quantity(1.0)
     )
     crowding: Quantity = key(
         "how much longer operators other than codecs take in a real run, where other ranks and what they send go "
@@ -186,11 +201,11 @@ class DeviceProfile:
             total += work.fresh / self.fresh.value
         if self.release is not None:
             total += work.fresh / self.release.value
-        if work.kind == "host":
-            return total + work.nbytes / self.host.value
-        cost = self.cost_of(work)
+        cost = self.cost_of(work) if self.kind == "cpu" or work.kind != "host" else None
         if cost is not None:
             return total + cost.seconds(work)
+        if work.kind == "host":
+            return total + work.nbytes / self.host.value
         if work.kind == "gemm":
             compute = work.flops / (self.gemm_peak.value * self.gemm_efficiency.value)
             return total + max(compute, work.nbytes / self.gemm_bandwidth.value)

@@ -19,6 +19,7 @@ from harness.rank import COMPONENTS
 from harness.static_epochs import BEFORE_RECORDING
 from sims.device import LiveMemory
 from sims.engine._cores import CoreJob, Cores
+from sims.engine._idle_core import IdleCore
 
 NEGLIGIBLE = 1e-12
 """Share of a stretch that rounding may leave over."""
@@ -30,11 +31,13 @@ class SimClock:
     Args:
         launch_s: host seconds per operator, concurrent with the device's; 0 for CPUs, which have no launches.
         effect_s: seconds of the program around every effect, of the host on a GPU.
+        step_s: the same beside operators and effects, in every epoch.
         graph_s: the same where epochs are recorded as CUDA graphs, which spares the host its launches; None where they
             are not.
         overlap: factor on the time of compute while an effect of this rank is in flight.
         pace: returns the factor on the next stretch of compute (see `sims.cluster`); None for 1.
         cores: the cores that the rank shares with others; None where it has its own.
+        own: the rank's own core, if idling costs it anything.
         epoch_began, epoch_ended: callbacks of those hooks for this rank (see `Observer`).
 
     Attributes:
@@ -51,17 +54,20 @@ class SimClock:
         *,
         launch_s: float = 0.0,
         effect_s: float = 0.0,
+        step_s: float = 0.0,
         graph_s: float | None = None,
         overlap: float = 1.0,
         pace: Callable[[], float] | None = None,
         cores: Cores | None = None,
+        own: IdleCore | None = None,
         epoch_began: Sequence[Callable[[float], None]] = (),
         epoch_ended: Sequence[Callable[[dict[str, float]], None]] = (),
     ) -> None:
         self.env, self.memory = env, memory
         self.paused, self.kind = False, "compute"
         self._launch_s, self._overlap, self._pace, self._cores = launch_s, overlap, pace, cores
-        self._effect_s, self._graph_s, self._epochs = effect_s, graph_s, 0
+        self._own, self._worked_until = own, 0.0
+        self._effect_s, self._step_s, self._graph_s, self._epochs = effect_s, step_s, graph_s, 0
         self.first_alike, self._replays = 0 if graph_s is None else BEFORE_RECORDING + 1, False
         self._epoch_began, self._epoch_ended = epoch_began, epoch_ended
         self._booked = dict.fromkeys(COMPONENTS, 0.0)
@@ -95,6 +101,8 @@ class SimClock:
 
     def end_epoch(self) -> dict[str, float]:
         """Seconds by component since `begin_epoch`, their sum `epoch`, and `hidden` beside it."""
+        if self._step_s:
+            self.charge_host(self._step_s)
         self._close_stretch()
         seconds = {**self._booked, "hidden": self._hidden, "epoch": sum(self._booked.values())}
         self.blocked, self._blocked = self._blocked, {}
@@ -166,7 +174,7 @@ class SimClock:
 
     def share(self, cores: Cores) -> None:
         """Share cores with others from now on."""
-        self._cores = cores
+        self._cores, self._own = cores, None
 
     def take_pending(self) -> dict[str, float]:
         """Compute that has not elapsed on the environment's clock yet, by component, in order of first charge."""
@@ -175,10 +183,12 @@ class SimClock:
         return pending
 
     def work(self, pending: dict[str, float]) -> Generator[simpy.Event, Any, tuple[float, float]]:
-        """Let compute elapse; returns the seconds before it began, and the factor by which effects in flight or busy
-        cores slowed it then. Books both: what it waited for a core to an effect that had just ended."""
+        """Let compute elapse; returns the seconds before it began, and the factor by which effects in flight, busy
+        cores or cores that had idled slowed it then. Books both: what it waited for a core to an effect that had just
+        ended."""
         begin = self._busy_since = self.env.now
-        total = left = sum(pending.values())
+        total = sum(pending.values())
+        left = total + self._longer_after_idling(total)
         self._load = min(1.0, self._on_device / total) if self._launch_s else 1.0
         self._on_device = 0.0
         first: simpy.Event | None = None
@@ -198,13 +208,21 @@ class SimClock:
             yield last
         self._none_in_flight = None
         self._busy += self.env.now - begin
+        self._worked_until = self.env.now
         self._busy_since = None
         waited = self._wait_for_core(first, begin)
         factor = (self.env.now - begin - waited) / total
-        if self._overlap > 1 or self._cores is not None:
+        if self._overlap > 1 or self._cores is not None or self._own is not None:
             for kind, seconds in pending.items():
                 self._booked[kind] += seconds * (factor - 1)
         return waited, factor
+
+    def _longer_after_idling(self, seconds: float) -> float:
+        """By how much the rank's own core takes longer for what begins now, since it has idled."""
+        if self._own is None:
+            return 0.0
+        self._own.idled(self.env.now - self._worked_until)
+        return self._own.longer(seconds)
 
     def _wait_for_core(self, job: simpy.Event | None, begin: float) -> float:
         """Seconds until a job first ran, booked to the effect that had just ended: a rank that cannot run has not

@@ -20,6 +20,9 @@ from operator import attrgetter
 
 import simpy
 
+from sims.device import DeviceProfile
+from sims.engine._idle_core import IdleCore
+
 SAME = 1e-12
 """Relative difference between times that counts as rounding."""
 
@@ -82,13 +85,23 @@ class Cores:
     Args:
         turns: when a core passes from one job of a place to the next; None: they run at once, equally slowed.
         longer: factor on all work here.
+        profile: of the device whose cores they are, for what idling costs them; None: nothing.
     """
 
     def __init__(
-        self, env: simpy.Environment, number: float, width: int, turns: Turns | None = None, longer: float = 1.0
+        self,
+        env: simpy.Environment,
+        number: float,
+        width: int,
+        turns: Turns | None = None,
+        longer: float = 1.0,
+        profile: DeviceProfile | None = None,
     ) -> None:
         self.env, self.longer, places = env, longer, max(1, int(number // width))
-        self._places = [_Place(env, number / width / places, self._idle, turns) for _ in range(places)]
+        self._places = [
+            _Place(env, number / width / places, self._idle, turns, IdleCore(profile) if profile else None)
+            for _ in range(places)
+        ]
 
     def job(self, seconds: float, load: float = 1.0) -> CoreJob:
         """Begin `seconds` of work, which uses the share `load` of its cores; returns the event of its end."""
@@ -120,17 +133,24 @@ class _Place:
         capacity: jobs that it can run at full speed at once.
         idle: called with this place when its last job has ended.
         turns: when jobs change; None: they run at once.
+        core: what idling costs them; None: nothing.
 
     Attributes:
         jobs: the first runs, or all do.
     """
 
     def __init__(
-        self, env: simpy.Environment, capacity: float, idle: Callable[[_Place], None], turns: Turns | None = None
+        self,
+        env: simpy.Environment,
+        capacity: float,
+        idle: Callable[[_Place], None],
+        turns: Turns | None = None,
+        core: IdleCore | None = None,
     ) -> None:
+        self._core = core
         self.env, self.capacity, self.turns, self.jobs = env, capacity, turns, list[CoreJob]()
         self._idle = idle
-        self._since = self._picked = 0.0
+        self._since = self._picked = self._emptied = 0.0
         self._turn_ends = math.inf
         self._version = 0
 
@@ -148,6 +168,10 @@ class _Place:
         """Begin or go on with a job: at once if the core is free, or whoever has it has kept it for a slice and has not
         run less than others."""
         self._advance()
+        if self._core is not None:
+            if not self.jobs:
+                self._core.idled(self.env.now - self._emptied)
+            job.left += self._core.longer(job.left)
         job.runtime = sum(other.runtime for other in self.jobs) / max(len(self.jobs), 1)
         now = not self.jobs or (
             self.turns is not None
@@ -194,6 +218,7 @@ class _Place:
         """
         self._version += 1
         if not self.jobs:
+            self._emptied = self.env.now
             return
         for job in self._running:
             job.begun = self.env.now if job.begun is None else job.begun

@@ -26,6 +26,7 @@ from sims.cluster import Placement, Stragglers
 from sims.device import CLASSES, DeviceProfile, Fullest, LiveMemory, ShapeMemory, fullest, load_device
 from sims.engine._clock import SimClock
 from sims.engine._cores import Cores, Turns
+from sims.engine._idle_core import IdleCore
 from sims.engine._ledger import Ledger, Prices
 from sims.engine._observer import Observer, listeners, listeners_of
 from sims.engine._pending_effects import PendingEffects, SimProcess
@@ -192,8 +193,9 @@ class Simulator:
         profile = self.profiles[rank]
         overlap, cores = profile.slowdown("compute"), self._cores_of(rank)
         clock = SimClock(
-            self.env, memory, launch_s=profile.host_launch, effect_s=profile.effect.value,
+            self.env, memory, launch_s=profile.host_launch, effect_s=profile.effect.value, step_s=profile.step.value,
             graph_s=profile.graph_seconds() if self.graphs else None, overlap=overlap, pace=pace, cores=cores,
+            own=IdleCore(profile) if cores is None and profile.idle else None,
             epoch_began=listeners_of(rank, self.observers, Observer.epoch_began),
             epoch_ended=listeners_of(rank, self.observers, Observer.epoch_ended),
         )  # fmt: skip
@@ -219,7 +221,7 @@ class Simulator:
         if place not in self._cores:
             number = self.placement.cluster.cores
             longer = self.placement.cluster.sharing.value
-            self._cores[place] = Cores(self.env, number, profile.cores, Turns.of(number), longer)
+            self._cores[place] = Cores(self.env, number, profile.cores, Turns.of(number), longer, profile)
         return self._cores[place]
 
     def _side_of(self, rank: int) -> SideThread:
@@ -227,7 +229,9 @@ class Simulator:
         if rank not in self._sides:
             profile, cores = self.profiles[rank], self._cores_of(rank)
             if cores is None:
-                cores = Cores(self.env, 2 * profile.cores / profile.slowdown("background"), profile.cores)
+                cores = Cores(
+                    self.env, 2 * profile.cores / profile.slowdown("background"), profile.cores, profile=profile
+                )
                 self.clocks[rank].share(cores)
             self._sides[rank] = SideThread(
                 rank, self.effects, self.ledgers[rank], cores, launch_s=profile.host_launch, pace=self._paces[rank],

@@ -75,6 +75,8 @@ MECHANISMS: dict[str, Callable[[Cluster], Model]] = {
     "most that one process moves": _cluster(lambda c: replace(c, transport=replace(c.transport, process=None))),
     "operators by name": _device(lambda p: replace(p, operators={})),
     "time around an exchange": _device(lambda p: replace(p, effect=NOTHING)),
+    "the program beside both": _device(lambda p: replace(p, step=NOTHING)),
+    "caches that others use while a core idles": _device(lambda p: replace(p, idle={})),
     "Python around an operator": _device(lambda p: replace(p, launch=NOTHING)),
     "memory that goes back": _device(lambda p: replace(p, release=None)),
     "slower beside other ranks": _device(lambda p: replace(p, crowding=Quantity(1.0))),

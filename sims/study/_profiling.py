@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, is_dataclass
 from statistics import median
@@ -34,8 +34,8 @@ SKIPPED_EPOCHS = 2
 FEWEST = 3
 """Calls of an operator below which it is not fitted."""
 
-SCALES = np.asarray([1e-5, 1e-4, 1e-10])
-"""Rough overhead of an operator, an effect and a byte, in seconds: scales the columns of the fit."""
+SCALES = np.asarray([1e-4, 1e-5, 1e-4, 1e-10])
+"""Rough overhead of an epoch, an operator, an effect and a byte, in seconds: scales the columns of the fit."""
 
 
 @dataclass(frozen=True)
@@ -61,18 +61,20 @@ class Observed:
         often = {name: calls for name, calls in self.samples.items() if sum(map(len, calls.values())) >= FEWEST}
         return {name: fit_cost(calls) for name, calls in sorted(often.items())}
 
-    def overheads(self) -> tuple[float, float, float]:
-        """Overhead of an epoch beside its operators: seconds per operator, per effect, and per byte of new tensors.
+    def overheads(self) -> tuple[float, float, float, float]:
+        """What an epoch takes beside its operators: seconds in any case, per operator, per effect, and per byte of new
+        tensors.
 
-        These are Python, autograd and the program between operators, and memory that is returned to the system.
+        These are the optimiser and records of every epoch, Python, autograd and the program between operators, and
+        memory that is returned to the system.
         """
         from scipy.optimize import nnls  # slow to import, and only calibration fits
 
-        design = np.asarray([[e.operators, e.effects, e.fresh] for e in self.epochs], np.float64)
+        design = np.asarray([[1, e.operators, e.effects, e.fresh] for e in self.epochs], np.float64)
         outside = np.asarray([max(0.0, e.seconds - e.inside) for e in self.epochs])
         weight = 1 / np.asarray([e.seconds for e in self.epochs])
-        launch, effect, byte = nnls(design * weight[:, None] * SCALES, outside * weight)[0] * SCALES
-        return float(launch), float(effect), float(byte)
+        step, launch, effect, byte = nnls(design * weight[:, None] * SCALES, outside * weight)[0] * SCALES
+        return float(step), float(launch), float(effect), float(byte)
 
 
 def observe(configs: Iterable[RunConfig], found: Observed | None = None) -> Observed:
@@ -95,19 +97,21 @@ def observe(configs: Iterable[RunConfig], found: Observed | None = None) -> Obse
     return found
 
 
-def observe_unwatched(configs: Iterable[RunConfig], found: Observed) -> Observed:
-    """Step every config in this process, without timers around operators: only `epochs`, in the order of the configs.
+def observe_idling(config: RunConfig, waits: Sequence[float]) -> list[Epoch]:
+    """A rank's typical epoch of a config without the timers around operators, by how many seconds it waits at every
+    effect; these seconds are not counted.
 
     Raises:
         InputError: as `observe`.
     """
-    for config in configs:
-        meter = _Meter(_clock(config))
-        with running.cpu_threads(max(1, config.run.threads)):
-            _step(config, meter, nullcontext())
-        effects = meter.effects // len(meter.spent)
-        found.epochs.append(Epoch(0, effects, 0, median(meter.spent.values()), 0.0))
-    return found
+    return [_unwatched(config, wait) for wait in waits]
+
+
+def _unwatched(config: RunConfig, wait: float = 0.0) -> Epoch:
+    meter = _Meter(_clock(config), wait)
+    with running.cpu_threads(max(1, config.run.threads)):
+        _step(config, meter, nullcontext())
+    return Epoch(0, meter.effects // len(meter.spent), 0, median(meter.spent.values()), 0.0)
 
 
 def observe_blocks(config: RunConfig, found: Observed | None = None, repeats: int = 5) -> Observed:
@@ -188,11 +192,13 @@ class _Meter:
 
     Attributes:
         clock: returns seconds.
+        wait: seconds for which ranks sleep at every effect of these epochs.
         spent: (rank, epoch) -> seconds.
         at: the rank and epoch that run now; None if nothing is counted.
     """
 
     clock: Callable[[], float]
+    wait: float = 0.0
     spent: dict[tuple[int, int], float] = field(default_factory=lambda: defaultdict(float))
     at: tuple[int, int] | None = None
     effects: int = 0
@@ -224,7 +230,7 @@ class _EpochClock(NoClock):
 
 
 class _Timed:
-    """A rank's program that stops the meter whenever it yields an effect to the driver."""
+    """A rank's program that stops the meter whenever it yields an effect to the driver, and waits then if asked to."""
 
     def __init__(self, program: Awaitable[Any], meter: _Meter) -> None:
         self.program, self.meter = program, meter
@@ -240,6 +246,8 @@ class _Timed:
             mine = self.meter.at
             self.meter.effects += mine is not None
             self.meter.switch(None)
+            if mine is not None and self.meter.wait:
+                time.sleep(self.meter.wait)
             result = yield effect
 
 

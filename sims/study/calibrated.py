@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from harness import machine
 from harness.config import RunConfig, from_mapping
@@ -31,7 +32,7 @@ from sims.study._profiling import (
     Observed,
     observe,
     observe_blocks,
-    observe_unwatched,
+    observe_idling,
 )
 from sims.units import SMALLEST, fitted
 
@@ -57,6 +58,17 @@ GPU_MODELS: tuple[dict[str, Any], ...] = (
     {"model": "sage", "norm": "layer", "dropout": 0.5}, {"model": "gcn", "dropout": 0.5},
 )  # fmt: skip
 """And the networks, of three layers."""
+
+WAITS, BRIEF_WAITS = (0.0, 0.002, 0.01, 0.05, 0.3), (0.0, 0.01, 0.1)
+"""Seconds for which ranks wait at every effect, to find out what they compute longer after it."""
+
+IDLED, BRIEF_IDLED = ((1_000, 16), (20_000, 128), (40_000, 160)), ((1_000, 16), (20_000, 96))
+"""Nodes and columns of the graphs on which they do so: the smallest first."""
+
+IDLING = "idling:"
+
+LARGE = 1 << 30
+"""Bytes of a tensor that an allocator would not keep."""
 
 LIMIT_S = 900.0
 
@@ -120,15 +132,42 @@ def add_operators(
     profile = load_device(device)
     copies = max(1, core_count() // threads)
     observed = measure_operators("epochs", workloads(threads, quick, only, sizes), copies)
-    launch, effect, byte = observed.overheads()
+    step, launch, effect, byte = observed.overheads()
     profile = replace(
         profile,
         launch=fitted(max(launch, 1e-8), "Python and autograd around an operator"),
         effect=fitted(effect, "of the program around an exchange"),
+        step=fitted(step, "of the program in every epoch"),
         release=fitted(1 / byte, "memory that goes back and comes again") if byte >= SMALLEST else None,
         operators=observed.costs(),
     )
     save_over(profile, device)
+
+
+def add_idling(device: Path, *, threads: int, brief: bool = False) -> None:
+    """Measure what ranks compute longer after they have waited, and write it into the device file.
+
+    The same training is timed with sleeps of several lengths at every effect. The seconds that a wait costs are the
+    mean over the larger graphs; the factor is that of the smallest, whose stretches of compute are shorter than what
+    they are slowed by.
+
+    Raises:
+        InputError: the device file cannot be read or written.
+        HaloscopeError: a measuring process failed.
+    """
+    waits, graphs = (BRIEF_WAITS, BRIEF_IDLED) if brief else (WAITS, IDLED)
+    configs = [small_run("vanilla", *size, threads, quick=True).changed(model="sage") for size in graphs]
+    copies = max(1, core_count() // threads)
+    epochs = measure_operators(IDLING + ",".join(map(str, waits)), configs, copies).epochs
+    seconds = np.reshape([epoch.seconds for epoch in epochs], (copies, len(configs), len(waits))).mean(axis=0)
+    stretches = np.reshape([epoch.effects for epoch in epochs], (copies, *seconds.shape))[0]
+    longer = np.maximum(seconds[:, 1:] - seconds[:, :1], 0.0) / stretches[:, 1:]
+    usual = float(seconds[0, 0] / stretches[0, 0])
+    idle = {
+        round(1e3 * wait): fitted(float(cost)) for wait, cost in zip(waits[1:], longer[1:].mean(axis=0), strict=True)
+    }
+    factor = fitted(1 + float(longer[0, -1]) / usual, f"after {waits[-1]:g} s, of stretches of {1e3 * usual:.2f} ms")
+    save_over(replace(load_device(device), idle=idle, idle_factor=factor), device)
 
 
 def gpu_workloads(quick: bool) -> list[RunConfig]:
@@ -181,8 +220,8 @@ SUMS = ("haloscope::gather_sum",)
 
 
 def measure_operators(what: str, configs: Sequence[RunConfig], copies: int) -> Observed:
-    """Measurements of `copies` concurrent processes on these configs; `what` is "epochs", "unwatched" (epochs without
-    their operators) or "blocks"."""
+    """Measurements of `copies` concurrent processes on these configs; `what` is "epochs", "blocks", or IDLING
+    and waits in seconds: epochs without their operators, with each of the waits, config by config."""
     with machine.run_folder() as folder:
         asked = folder / "configs"
         asked.write_bytes(msgspec.json.encode([config.flat() for config in configs]))
@@ -213,7 +252,8 @@ def save_over(profile: DeviceProfile, path: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1"}
+    """As of ranks that hold large tensors."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", **machine.large_tensors(LARGE)}
 
 
 def _merged(parts: Iterable[Found]) -> Observed:
@@ -235,8 +275,9 @@ def _main(what: str, asked: str, answer: str) -> None:
     if what == "blocks":
         for config in configs:
             observe_blocks(config, observed)
-    elif what == "unwatched":
-        observe_unwatched(configs, observed)
+    elif what.startswith(IDLING):
+        waits = [float(wait) for wait in what.removeprefix(IDLING).split(",")]
+        observed.epochs += [epoch for config in configs for epoch in observe_idling(config, waits)]
     else:
         observe(configs, observed)
     samples = {name: list(calls.items()) for name, calls in observed.samples.items()}

@@ -20,17 +20,13 @@ from scipy.optimize import nnls
 from harness import machine, running
 from harness.config import LabSpec, RunConfig
 from harness.errors import HaloscopeError
-from harness.machine import core_count
 from harness.running.results import Result
 from sims.cluster import load_cluster
 from sims.device import DeviceProfile, load_device, save_device
 from sims.replay import Changes, Replay, record
-from sims.study._profiling import SCALES, SKIPPED_EPOCHS
-from sims.study.calibrated import BRIEF_GRAPHS, SIZES, measure_operators, save_over, small_run
+from sims.study._profiling import SKIPPED_EPOCHS
+from sims.study.calibrated import BRIEF_GRAPHS, SIZES, save_over, small_run
 from sims.units import NORMAL_90, Quantity, fitted
-
-LOCAL = ("compute", "codec", "sample", "swap")
-"""Components of an epoch that are a rank's own work."""
 
 ACCOMPANIED, ACCOMPANIED_EPOCHS = tuple(itertools.product(("vanilla", "sylvie-s", "cdfgnn"), SIZES)), 14
 """What `add_contention` trains for real: method, nodes and columns of the graph."""
@@ -38,8 +34,8 @@ ACCOMPANIED, ACCOMPANIED_EPOCHS = tuple(itertools.product(("vanilla", "sylvie-s"
 BRIEF_ACCOMPANIED = (*itertools.product(("vanilla",), BRIEF_GRAPHS), ("sylvie-s:bits=1", BRIEF_GRAPHS[-1]))
 """What a brief calibration trains for that."""
 
-ALONE_EPOCHS = SKIPPED_EPOCHS + 6
-"""Epochs of the same training without exchanges."""
+SCALE_S = 1e-4
+"""About what an effect takes, which scales a column of a fit."""
 
 STEP_S, STRETCH = 1e-3, 1e3
 """Seconds by which it changes the cost of an effect, to find the number of effects; the factor by which `add_host`
@@ -55,10 +51,9 @@ def add_contention(
 ) -> None:
     """Run training for real on graphs made for this, simulate the same runs, and write the missing costs.
 
-    Ranks that exchange compute longer: by a constant per effect, and memory-bound operators by a share. Both are fitted
-    to the compute seconds of the real runs. Before and after these, the same training is timed without exchange,
-    as operators are. What it takes longer or shorter than predicted is the pace of the machine: it is divided out of
-    the fit, and part of the range of predictions, since it may change again.
+    Ranks that exchange compute longer: by a constant per effect, and by a factor, which is below 1 where ranks of one
+    process, in which operators were timed, took caches from each other. Both are fitted to the compute seconds of the
+    real runs, so predictions are at the pace that the machine had then.
 
     Args:
         folder: `device.toml` with operators, and `cluster.toml`.
@@ -75,42 +70,25 @@ def add_contention(
         small_run(method, *size, threads, quick=True).changed(parts=ranks, epochs=ACCOMPANIED_EPOCHS)
         for method, size in trained
     ]
-    there, copies = "local" if hosts is None else hosts.name, max(1, core_count() // threads)
-    before = _alone(configs, copies)
+    there = "local" if hosts is None else hosts.name
     measured = np.asarray([_computing(running.run(each.changed(mode="real", cluster=there))) for each in configs])
-    alone = (before + _alone(configs, copies)) / 2
-    # ranks that are timed one after the other share no cores, whatever the machine has
-    own_cores = f":hosts.cores=0:hosts.ranks_per_host={ranks}"
-    cases = (_Case(profile, hosts), _Case(probe, hosts), _Case(profile, None, own_cores, LOCAL))
-    predicted, more, own = np.transpose([_simulated(each, folder, cases) for each in configs])
-    pace, effects = alone / own, (more - predicted) / STEP_S
-    at_pace = measured / pace
-    design = np.stack([predicted, effects * SCALES[1]], axis=1) / at_pace[:, None]
-    (share, extra), _ = nnls(design, (at_pace - predicted) / at_pace)
-    explained = predicted * (1 + float(share)) + effects * float(extra * SCALES[1])
-    left, off = (_apart(seconds / explained) for seconds in (at_pace, measured))
-    note = (
-        f"fitted to {len(configs)} real runs of {ranks} ranks, whose compute it leaves {100 * left:.0f} % apart, "
-        f"{100 * off:.0f} % with what the machine's pace changed by (x {np.min(pace):.2f} to {np.max(pace):.2f})"
-    )
-    crowding, end = fitted(1 + float(share), note), math.exp(NORMAL_90 * max(off, 1e-3))
+    cases = (_Case(profile, hosts), _Case(probe, hosts))
+    predicted, more = np.transpose([_simulated(each, folder, cases) for each in configs])
+    effects = (more - predicted) / STEP_S
+    design = np.stack([predicted, effects * SCALE_S], axis=1) / measured[:, None]
+    (share, extra), _ = nnls(design, np.ones(len(configs)))
+    off = _apart(measured / (predicted * float(share) + effects * float(extra * SCALE_S)))
+    note = f"fitted to {len(configs)} real runs of {ranks} ranks, whose compute it leaves {100 * off:.0f} % apart"
+    crowding, end = fitted(float(share), note), math.exp(NORMAL_90 * max(off, 1e-3))
     crowding = replace(crowding, range=(crowding.value / end, crowding.value * end))
     program = f"{1e6 * profile.effect.value:.0f} us of the program; the rest {note}"
-    effect = fitted(profile.effect.value + float(extra * SCALES[1]), program)
+    effect = fitted(profile.effect.value + float(extra * SCALE_S), program)
     save_over(replace(profile, effect=effect, crowding=crowding), folder / "device.toml")
 
 
 def _apart(ratios: np.ndarray) -> float:
     """The standard deviation around 1 of ratios that two constants were fitted to, on a logarithmic scale."""
     return float(np.sqrt(np.sum(np.log(ratios) ** 2) / (len(ratios) - 2)))
-
-
-def _alone(configs: Sequence[RunConfig], copies: int) -> np.ndarray:
-    """Seconds of a rank's epoch of each config without its exchanges, in `copies` concurrent processes: [configs]."""
-    few = [config.changed(epochs=ALONE_EPOCHS) for config in configs]
-    epochs = measure_operators("unwatched", few, copies).epochs
-    seconds: np.ndarray = np.reshape([epoch.seconds for epoch in epochs], (copies, len(configs))).mean(axis=0)
-    return seconds
 
 
 def add_host(folder: Path, *, quick: bool = True) -> None:
@@ -142,8 +120,8 @@ def add_host(folder: Path, *, quick: bool = True) -> None:
         operators, effects, more = _simulated(config, folder, [_Case(each) for each in (launched, around, beyond)])
         rows.append((measured, operators / STEP_S, effects / STEP_S, more / STRETCH, replayed))
     measured, operators, effects, more, replayed = np.asarray(rows).T
-    design = np.stack([operators, effects], axis=1) / measured[:, None] * SCALES[1]
-    launch, effect = nnls(design, np.maximum(measured - more, 0.0) / measured)[0] * SCALES[1]
+    design = np.stack([operators, effects], axis=1) / measured[:, None] * SCALE_S
+    launch, effect = nnls(design, np.maximum(measured - more, 0.0) / measured)[0] * SCALE_S
     error = float(np.median(np.abs((operators * launch + effects * effect + more) / measured - 1)))
     note = f"of the host; fits {len(rows)} real runs within {100 * error:.0f} %, median"
     graph = float(np.median(replayed / effects))
@@ -157,19 +135,16 @@ def add_host(folder: Path, *, quick: bool = True) -> None:
 
 
 class _Case(NamedTuple):
-    """What a run is simulated on: a device, in the cluster of a folder with `changes`, or in a lab of it; and which
-    components' seconds are wanted, in all."""
+    """What a run is simulated on: a device, in the cluster of a folder, or in a lab of it."""
 
     device: DeviceProfile
     hosts: LabSpec | None = None
-    changes: str = ""
-    components: Sequence[str] = ("compute",)
 
     def cluster(self, folder: Path) -> str:
         """The cluster's name."""
         if self.hosts is not None:
             return replace(self.hosts, calibration=str(folder)).name
-        return f"{folder / 'cluster.toml'}{self.changes}"
+        return str(folder / "cluster.toml")
 
     def load(self, _: str) -> DeviceProfile:
         """The device, whatever its file's name."""
@@ -177,14 +152,14 @@ class _Case(NamedTuple):
 
 
 def _simulated(config: RunConfig, folder: Path, cases: Sequence[_Case]) -> list[float]:
-    """Typical seconds of a run in each of the cases, with the cluster of `folder`: simulated once, and timed by
+    """Typical compute seconds of a run in each of the cases, with the cluster of `folder`: simulated once, and timed by
     replay."""
     with machine.run_folder() as beside:
         save_device(cases[0].device, beside / "device.toml")
         (beside / "cluster.toml").write_bytes((folder / "cluster.toml").read_bytes())
         replay = Replay(record(config.changed(mode="sim", cluster=cases[0].cluster(beside))))
         timed = [replay.time(load_cluster(case.cluster(beside)), Changes(case.load)) for case in cases]
-        return [_typical(each.epochs, case.components) for each, case in zip(timed, cases, strict=True)]
+        return [_typical(each.epochs, "compute") for each in timed]
 
 
 def _computing(result: Result, component: str = "compute") -> float:
@@ -193,10 +168,9 @@ def _computing(result: Result, component: str = "compute") -> float:
         raise HaloscopeError(
             f"measuring the compute of {result.config.training.method}: {result.state}: {result.message}"
         )
-    return _typical(result.epochs, (component,))
+    return _typical(result.epochs, component)
 
 
-def _typical(epochs: Sequence[dict[str, Any]], components: Sequence[str]) -> float:
-    """Median of the seconds of these components in all, in the epochs after the first ones."""
-    seconds = [epoch["seconds"] for epoch in epochs[SKIPPED_EPOCHS:]]
-    return float(np.median([sum(each[name] for name in components) for each in seconds]))
+def _typical(epochs: Sequence[dict[str, Any]], component: str) -> float:
+    """Median of the seconds of a component in the epochs after the first ones."""
+    return float(np.median([epoch["seconds"][component] for epoch in epochs[SKIPPED_EPOCHS:]]))

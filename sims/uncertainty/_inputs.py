@@ -22,7 +22,7 @@ MEDIAN = 1.4826
 
 PACE, FITS, LIBRARY, ROWS = "pace", "fits", "transport.library", "workload.rows"
 
-UNTIMED = ("memory", "fresh.above", "crowding")
+UNTIMED = ("memory", "fresh.above", "crowding", "idle_factor")
 """Numbers of a device that are no cost; the range of `crowding` is that of the device's pace."""
 
 OF_BOUNDARY = tuple(
