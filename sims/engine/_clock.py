@@ -111,7 +111,9 @@ class SimClock:
         return seconds
 
     def repeat_epoch(self, seconds: dict[str, float], blocked: dict[str, float]) -> None:
-        """Book what `end_epoch` returned for another epoch, and its `blocked`; no simulated time passes."""
+        """Book what `end_epoch` returned for another epoch, and its `blocked`, instead of what is booked; no simulated
+        time passes."""
+        self._close_stretch()
         self._booked = {kind: seconds[kind] for kind in COMPONENTS}
         self._hidden, self._blocked = seconds["hidden"], blocked
 

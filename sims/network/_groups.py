@@ -46,6 +46,20 @@ class Groups:
             self._ended.append(number)
         return event
 
+    def end_flows(self, groups: np.ndarray) -> None:
+        """End flows, given by their groups [flows, 2], and trigger the events of the groups that end with them."""
+        self._trigger(count_down(GroupCounts(groups, self.pending), np.arange(len(groups))).tolist())
+
+    def end_counted(self) -> None:
+        """Trigger the events of all groups that wait for no flow any more."""
+        self._trigger([number for number in self._events if self.pending[number] == 0])
+
+    def _trigger(self, numbers: list[int]) -> None:
+        for number in numbers:
+            event = self.end(number)
+            if event is not None:
+                event.succeed()
+
     def count_ended(self, batch: Batch) -> None:
         """Count the flows of a batch as ended: the groups of a followed busy period end without computing flows."""
         count_down(GroupCounts(batch.groups, self.pending), np.arange(len(batch.head)))

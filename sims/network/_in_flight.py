@@ -80,6 +80,14 @@ class InFlight:
         """Seconds after which every flow begun so far has ended, float64 [flows], nan before; empty unless recorded."""
         return self._state.finish[: int(self._state.scalars["begun"][0])]
 
+    def groups(self) -> np.ndarray:
+        """The groups of the flows that have begun and not ended, int32 [flows, 2]."""
+        scalars, draining, latent = self._state.scalars[0], self._state.draining, self._state.latent
+        places = int(scalars["places"])
+        drains = draining.remaining[scalars["front"], :places] >= 0.0
+        waits = [latent.group[begin:end] for begin, end in latent.batch[: int(scalars["batches"])].tolist()]
+        return np.concatenate([draining.group[:places][drains], *waits])
+
     def count_in(self, pending: np.ndarray) -> None:
         """Count groups down in another array, a longer copy of the one before."""
         self._replace(with_groups(self._state, pending))

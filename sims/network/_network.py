@@ -87,6 +87,7 @@ class FluidNetwork:
         self._flight = InFlight(self._table, self._groups.pending, window, exact_flows)
         self._memory, self._period = PeriodMemory(), BusyPeriod(env.now)
         self._alarm: tuple[float, simpy.Event | None] = np.inf, None  # time and event of the valid wake
+        self._timing = True
 
     @property
     def solves(self) -> int:
@@ -145,6 +146,9 @@ class FluidNetwork:
         if not len(head):
             return
         self._bytes.add(head, tail, nbytes)
+        if not self._timing:
+            self._groups.end_flows(groups)
+            return
         if self._next_time() == np.inf:
             self._start_period()
         batch = Batch(head, tail, nbytes, latency, groups)
@@ -154,6 +158,17 @@ class FluidNetwork:
             links = np.concatenate([segments[head], segments[tail]], axis=1)
             self.watch.begun(self.env.now, links, nbytes, latency)
         self._schedule_wake()
+
+    def stop_timing(self) -> None:
+        """End all flows now, and from now on flows as they begin: for a simulation whose further times are known.
+
+        Bytes of links are still counted. There must be no watch.
+        """
+        assert self.watch is None
+        if self._period.followed is None:  # otherwise flows were counted down as they began
+            self._groups.end_flows(self._flight.groups())
+        self._groups.end_counted()
+        self._timing, self._alarm = False, (np.inf, None)
 
     def account(self, routes: np.ndarray, nbytes: np.ndarray) -> None:
         """Count bytes on the links of routes [flows, width] without moving them."""

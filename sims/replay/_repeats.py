@@ -6,7 +6,8 @@ replays only epochs that begin with the same memory, and the first rank computes
 others and compares the two.
 
 In the steady state (`_steady`) a replayed epoch would last as long as an earlier one as well. Then it is a copy of it:
-of its seconds, its bytes and what it observed, without a simulation.
+of its seconds, its bytes and what it observed, without a simulation. The epoch in which the state is found is played to
+its end, because its effects are under way, but on a network that takes no time, and its seconds are copied.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Repeats(Observer):
 
     @property
     def copies(self) -> list[list[int]]:
-        """The epochs that were copied, per rank."""
+        """The epochs whose seconds were copied, per rank."""
         return [rank.copied for rank in self._ranks]
 
     async def epoch(self, rank: Rank, compute: Compute) -> Tensor:
@@ -74,7 +75,7 @@ class Repeats(Observer):
     def network_added(self, network: FluidNetwork) -> None:
         """See `Observer`."""
         if self._copying:
-            self._steady = SteadyState(self._method.cycle(), lambda: network.resolution)
+            self._steady = SteadyState(self._method.cycle(), lambda: network.resolution, network.stop_timing)
 
     def rank_added(self, rank: int, clock: SimClock, ledger: Ledger) -> None:
         """See `Observer`."""
@@ -154,7 +155,7 @@ class _RankEpochs:
     Attributes:
         track: records the epoch that is being computed.
         played: epochs that were replayed.
-        copied: epochs that were copied.
+        copied: epochs that were copied, with the one in whose middle the steady state was found.
     """
 
     def __init__(
@@ -179,9 +180,13 @@ class _RankEpochs:
             return await compute()
         source = None if self._steady is None else self._steady.source(number)
         if source is not None:
-            return self._copy(next(each for each in self._simulated if each.number == source), rank)
+            return self._copy(self._of(source), rank)
         epoch = await self._simulate(rank, number, compute)
         self._simulated.append(_Simulated(number, epoch))
+        source = None if self._steady is None else self._steady.source(number)
+        if source is not None:  # found to be steady in the middle of it: its seconds are those of the source
+            self._repeat_seconds(self._of(source))
+            self.copied.append(number)
         return epoch.loss
 
     def end(self, seconds: dict[str, float]) -> None:
@@ -231,13 +236,21 @@ class _RankEpochs:
 
     def _copy(self, simulated: _Simulated, rank: Rank) -> Tensor:
         """Repeat what an epoch came to; returns its loss."""
-        assert simulated.seconds is not None and simulated.blocked is not None and simulated.epoch.traffic is not None
-        self.clock.repeat_epoch(simulated.seconds, simulated.blocked)
+        assert simulated.epoch.traffic is not None
+        self._repeat_seconds(simulated)
         rank.traffic.add_all(simulated.epoch.traffic)
         for name, (part, whole) in simulated.epoch.observed.items():
             rank.observe(name, part, whole)
         self.copied.append(rank.epoch)
         return simulated.epoch.loss
+
+    def _repeat_seconds(self, simulated: _Simulated) -> None:
+        assert simulated.seconds is not None and simulated.blocked is not None
+        self.clock.repeat_epoch(simulated.seconds, simulated.blocked)
+
+    def _of(self, number: int) -> _Simulated:
+        """A simulated epoch of the last cycle."""
+        return next(each for each in self._simulated if each.number == number)
 
     @coroutine
     def _play(self, epoch: _Epoch, rank: Rank) -> Generator[Effect, Any, None]:

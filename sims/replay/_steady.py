@@ -25,13 +25,14 @@ class SteadyState:
         cycle: epoch e + cycle is of the same kind as epoch e.
         resolution: returns the seconds by which times may differ without the network telling them apart (see
             `FluidNetwork.resolution`).
+        settle: called once, when the steady state is found: no duration that is simulated later counts.
 
     Attributes:
         since: the first epoch that all ranks began as one cycle before; None as long as there is none.
     """
 
-    def __init__(self, cycle: int, resolution: Callable[[], float]) -> None:
-        self._cycle, self._resolution = cycle, resolution
+    def __init__(self, cycle: int, resolution: Callable[[], float], settle: Callable[[], None]) -> None:
+        self._cycle, self._resolution, self._settle = cycle, resolution, settle
         self._ranks, self._shared = 0, False
         self._starts: dict[int, np.ndarray] = {}  # epoch -> seconds per rank, NaN where it has not begun
         self._new: set[int] = set()  # epochs in which a rank does what it has not recorded yet
@@ -57,14 +58,15 @@ class SteadyState:
         if not np.isnan(starts).any():
             if self._settled(epoch):
                 self.since = epoch
+                self._settle()
             self._starts.pop(epoch - self._cycle, None)
 
     def source(self, epoch: int) -> int | None:
         """The epoch that this one lasts as long as, of the cycle before `since`; None if it is not known yet.
 
-        `since` itself is simulated, since what late ranks leave of the epoch before it runs beside what others begin.
+        Of `since` itself it is known only when its last rank begins, and the others are in the middle of it.
         """
-        if self.since is None or epoch <= self.since:
+        if self.since is None or epoch < self.since:
             return None
         return self.since - self._cycle + (epoch - self.since) % self._cycle
 

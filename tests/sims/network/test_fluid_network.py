@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sims.cluster import Placement, load_cluster, place
-from sims.network import EXACT_FLOWS, FluidNetwork, route_table, schedule
+from sims.network import EXACT_FLOWS, FluidNetwork, call_late, route_table, schedule
 from sims.network import _busy_periods as busy_periods
 from sims.network._completions import WINDOW
 
@@ -291,6 +291,25 @@ def test_what_is_too_long_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> 
             solved.append(network.solves > before)
         assert solved[2:] == again, limit
         monkeypatch.undo()
+
+
+@settings(deadline=None, max_examples=60)
+@given(plans(), st.floats(0, 20), st.booleans(), st.sampled_from([0, EXACT_FLOWS]))
+def test_a_network_without_times_ends_flows_as_they_begin(plan: Plan, stop: float, known: bool, few: int) -> None:
+    """Those in flight end when the times stop; also those of a period that is followed, and of one in windows."""
+    timed = play(FluidNetwork(simpy.Environment(), CAPACITY, exact_flows=few), plan)
+    network = FluidNetwork(simpy.Environment(), CAPACITY, exact_flows=few)
+    if known:
+        play(network, plan)
+    before = network.link_bytes.copy()
+    call_late(network.env, lambda _: network.stop_timing(), stop)
+    found = play(network, plan)
+    expected = {key: end if end < stop else max(stop, plan[key[0]][0]) for key, end in timed.items()}
+    assert found == pytest.approx(expected, rel=1e-9)
+    assert (network.link_bytes - before).tolist() == [
+        sum(b for _, routes, nbytes in plan for route, b in zip(routes, nbytes, strict=True) if link in route)
+        for link in range(len(CAPACITY))
+    ]
 
 
 def test_a_watched_network_tells_every_transfer(placement: Placement) -> None:

@@ -39,7 +39,7 @@ def begun(steady: SteadyState, epoch: int, starts: list[float], repeats: bool = 
 
 
 def steady(ranks: int, cycle: int = 1, resolution: float = 0.0) -> SteadyState:
-    made = SteadyState(cycle, lambda: resolution)
+    made = SteadyState(cycle, lambda: resolution, lambda: None)
     for _ in range(ranks):
         made.add_rank(shared=False)
     return made
@@ -52,7 +52,7 @@ def test_ranks_that_begin_as_an_epoch_before_are_steady() -> None:
     assert state.since is None and state.source(3) is None, "they are 0.1 s closer"
     begun(state, 3, [5.0, 5.4])
     assert state.since == 3
-    assert [state.source(epoch) for epoch in (2, 3, 4, 9)] == [None, None, 2, 2]
+    assert [state.source(epoch) for epoch in (2, 3, 4, 9)] == [None, 2, 2, 2]
 
 
 def test_differences_that_the_network_does_not_tell_apart_are_none() -> None:
@@ -71,7 +71,16 @@ def test_epochs_of_a_cycle_are_compared_with_their_own_kind() -> None:
     for epoch, spread in enumerate([0.2, 0.3, 0.1], start=5):
         begun(state, epoch, [epoch, epoch + spread])
     assert state.since == 5
-    assert [state.source(epoch) for epoch in range(4, 12)] == [None, None, 3, 4, 2, 3, 4, 2]
+    assert [state.source(epoch) for epoch in range(4, 12)] == [None, 2, 3, 4, 2, 3, 4, 2]
+
+
+def test_the_steady_state_is_told_once() -> None:
+    told: list[int | None] = []
+    state = SteadyState(1, lambda: 0.0, lambda: told.append(state.since))
+    state.add_rank(shared=False)
+    for epoch, start in enumerate([0.0, 2.0, 3.0, 4.0], start=1):
+        begun(state, epoch, [start], repeats=epoch > 2)
+    assert told == [3], "the second one is new"
 
 
 def test_a_rank_that_runs_ahead_prevents_a_decision() -> None:
@@ -156,7 +165,7 @@ def test_where_windows_are_used_the_state_is_steady_at_once(kept: Kept) -> None:
     values = {"dataset": "workload:papers100m-hash", "parts": 64, "cluster": "bns-32x6v100", "epochs": 8}
     found = shapes({"method": "vanilla"}, **values)
     assert found.facts["network"]["network_window_s"] > 0
-    assert kept.copies == [[3, 4, 5, 6, 7]] * 64
+    assert kept.copies == [[2, 3, 4, 5, 6, 7]] * 64
     kept.forbid = True
     same_epochs(found, shapes({"method": "vanilla"}, **values), 5e-3)
 
