@@ -17,6 +17,9 @@ from torch import Tensor
 from harness.effects import AllReduce, AllToAll, Broadcast, Effect, Group, Received, Recv, Send, in_words
 from harness.errors import ProgramError
 
+RECEIVERS = 256
+"""Ranks whose counts are compared with what is sent to them at a time: those of thousands are a large table."""
+
 
 class Meeting:
     """One collective (or one send with its receive) as its ranks arrive.
@@ -239,15 +242,19 @@ def deal(effects: list[AllToAll]) -> list[Received]:
 
 def _deal_part(effects: list[AllToAll], part: int) -> list[tuple[Tensor, np.ndarray]]:
     rows = [effect.parts[part] for effect in effects]
-    # [to, from]: a receiver's counts lie side by side, which matters with thousands of ranks.
-    counts = np.ascontiguousarray(np.stack([r.send for r in rows]).T)
-    for rank, row in enumerate(rows):
-        if row.recv is not None and not np.array_equal(row.recv, counts[rank]):
-            peer = int(np.flatnonzero(row.recv != counts[rank])[0])
-            raise ProgramError(
-                f"rank {rank} expects {int(row.recv[peer])} rows from rank {peer}, which sends "
-                f"{int(counts[rank, peer])}, in {effects[rank]}"
-            )
+    counts: list[np.ndarray] = []
+    for first in range(0, len(rows), RECEIVERS):
+        # [to, from]: a receiver's counts lie side by side, which matters with thousands of ranks.
+        some = np.ascontiguousarray(np.stack([row.send[first : first + RECEIVERS] for row in rows]).T)
+        for rank, sent in enumerate(some, start=first):
+            recv = rows[rank].recv
+            if recv is not None and not np.array_equal(recv, sent):
+                peer = int(np.flatnonzero(recv != sent)[0])
+                raise ProgramError(
+                    f"rank {rank} expects {int(recv[peer])} rows from rank {peer}, which sends "
+                    f"{int(sent[peer])}, in {effects[rank]}"
+                )
+            counts.append(sent if recv is None else recv)
     like = rows[0].tensor
     if like.is_meta:
         tail = like.shape[1:]

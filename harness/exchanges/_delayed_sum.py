@@ -155,7 +155,7 @@ async def drain_delayed(rank: Rank, memory: Memory) -> None:
     for label in list(memory):
         if isinstance(memory[label], Handle):
             message, counts = await received(rank, memory[label])
-            memory[label] = {"message": message, "counts": torch.from_numpy(counts)}
+            memory[label] = {"message": message, "counts": torch.tensor(counts)}
 
 
 def _bytes(rows: Tensor) -> Tensor:

@@ -310,4 +310,4 @@ def _expected(select: Select, share: float, rows: int, width: int, bits: int) ->
 def _repeat(values: Tensor, counts: Counts) -> Tensor:
     """Every value `counts` times."""
     size = int(counts.sum())
-    return values.repeat_interleave(torch.from_numpy(counts).to(values.device), output_size=size)
+    return values.repeat_interleave(torch.tensor(counts).to(values.device), output_size=size)

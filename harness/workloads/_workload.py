@@ -95,7 +95,7 @@ class Workload(_Described):
 
     Attributes:
         inner: int64 [P] own nodes.
-        received: int [P, P], rows that rank i receives from rank j in one exchange.
+        received: int [P, P], rows that rank i receives from rank j in one exchange; read-only, as parts refer to it.
         own_edges, halo_edges: int64 [P], edges into own nodes from own and from foreign nodes.
     """
 
@@ -112,6 +112,7 @@ class Workload(_Described):
                 f"rank {i} would receive {self.received[i, j]} rows from rank {j}, which has {self.inner[j]} nodes; "
                 "lower the boundary or give pairs"
             )
+        self.received.flags.writeable = False
 
     @property
     def num_parts(self) -> int:
@@ -132,7 +133,9 @@ class Workload(_Described):
     @cached_property
     def _sent(self) -> np.ndarray:
         """int [P, P], rows that rank i sends to rank j: each rank's counts side by side."""
-        return np.ascontiguousarray(self.received.T)
+        sent = np.ascontiguousarray(self.received.T)
+        sent.flags.writeable = False
+        return sent
 
     def part(self, rank: int) -> Part:
         """The part of `rank`, shapes only."""

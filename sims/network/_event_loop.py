@@ -50,8 +50,11 @@ def begin(
     for at in range(count):
         place, flow = scalars.pool + at, order[at]
         latent.time[place], latent.nbytes[place] = time + latency[flow], nbytes[flow]
-        latent.head[place], latent.tail[place], latent.ids[place] = head[flow], tail[flow], scalars.begun + flow
+        latent.head[place], latent.tail[place] = head[flow], tail[flow]
         latent.group[place, 0], latent.group[place, 1] = group[flow, 0], group[flow, 1]
+    if flows.finish.shape[0] > 0:
+        for at in range(count):
+            latent.ids[scalars.pool + at] = scalars.begun + order[at]
     latent.batch[scalars.batches, 0], latent.batch[scalars.batches, 1] = scalars.pool, scalars.pool + count
     scalars.wakes = min(scalars.wakes, latent.time[scalars.pool])
     scalars.batches += 1
@@ -92,12 +95,14 @@ def run_to(held: FlowHandle, time: float, slack: float, free: float) -> tuple[fl
 @njit(cache=True, nogil=True)
 def close_gaps(flows: FlowState) -> None:
     """Move the flows whose latency has not ended to the front."""
-    scalars, latent, kept = flows.scalars[0], flows.latent, 0
+    scalars, latent, recorded, kept = flows.scalars[0], flows.latent, flows.finish.shape[0] > 0, 0
     for number in range(scalars.batches):
         first = kept
         for at in range(latent.batch[number, 0], latent.batch[number, 1]):
             latent.time[kept], latent.nbytes[kept] = latent.time[at], latent.nbytes[at]
-            latent.head[kept], latent.tail[kept], latent.ids[kept] = latent.head[at], latent.tail[at], latent.ids[at]
+            latent.head[kept], latent.tail[kept] = latent.head[at], latent.tail[at]
+            if recorded:
+                latent.ids[kept] = latent.ids[at]
             latent.group[kept, 0], latent.group[kept, 1] = latent.group[at, 0], latent.group[at, 1]
             kept += 1
         latent.batch[number, 0], latent.batch[number, 1] = first, kept
@@ -157,10 +162,10 @@ def _settle(flows: FlowState, now: float, slack: float, found: int) -> int:
     scalars, draining = flows.scalars[0], flows.draining
     places, ahead = scalars.places, flows.ahead.flow[: scalars.ahead_flows]
     remaining, rate = draining.remaining[scalars.front], draining.rate[scalars.front]
-    counts = GroupCounts(draining.group, flows.groups.pending)
+    counts, recorded = GroupCounts(draining.group, flows.groups.pending), flows.finish.shape[0] > 0
     count_down(counts, ahead)  # they end no group
     ended, after = drain(FlowProgress(remaining[:places], rate[:places]), now - scalars.began, slack)
-    if flows.finish.shape[0] > 0:
+    if recorded:
         for at in range(ahead.shape[0]):
             flows.finish[draining.ids[ahead[at]]] = flows.ahead.time[at]
         for at in range(ended.shape[0]):
@@ -178,7 +183,9 @@ def _settle(flows: FlowState, now: float, slack: float, found: int) -> int:
         head, tail, ids, group, kept = draining.head, draining.tail, draining.ids, draining.group, 0
         for flow in range(places):
             if remaining[flow] >= 0.0:
-                head[kept], tail[kept], ids[kept] = head[flow], tail[flow], ids[flow]
+                head[kept], tail[kept] = head[flow], tail[flow]
+                if recorded:
+                    ids[kept] = ids[flow]
                 remaining[kept], rate[kept] = remaining[flow], rate[flow]
                 group[kept, 0], group[kept, 1] = group[flow, 0], group[flow, 1]
                 kept += 1
@@ -190,7 +197,7 @@ def _settle(flows: FlowState, now: float, slack: float, found: int) -> int:
 def _activate(flows: FlowState, until: float) -> None:
     """Append the flows of the first batch whose latency ends by `until` to the draining ones."""
     scalars, latent, draining, first = flows.scalars[0], flows.latent, flows.draining, 0
-    batch = latent.batch
+    batch, recorded = latent.batch, flows.finish.shape[0] > 0
     for other in range(1, scalars.batches):
         if latent.time[batch[other, 0]] < latent.time[batch[first, 0]]:
             first = other
@@ -198,7 +205,8 @@ def _activate(flows: FlowState, until: float) -> None:
     while at < end and latent.time[at] <= until:
         place = scalars.places
         draining.head[place], draining.tail[place] = latent.head[at], latent.tail[at]
-        draining.ids[place] = latent.ids[at]
+        if recorded:
+            draining.ids[place] = latent.ids[at]
         draining.remaining[scalars.front, place], draining.rate[scalars.front, place] = latent.nbytes[at], 0.0
         draining.group[place, 0], draining.group[place, 1] = latent.group[at, 0], latent.group[at, 1]
         latent.by_segment[latent.head[at]] -= latent.nbytes[at]

@@ -41,7 +41,8 @@ class Draining(NamedTuple):
     """Draining flows, in the first `places`; a flow that has ended leaves a gap until gaps are closed.
 
     Attributes:
-        head, tail, ids: int32 [places], segments of the route, and numbers of the flows as they began.
+        head, tail, ids: int32 [places], segments of the route, and numbers of the flows as they began; these where ends
+            are recorded only, and otherwise never written, so that they take no memory.
         group: int32 [places, 2], the groups that count a flow, -1 for none.
         remaining, rate: float64 [2, places], now and after the completions looked ahead.
         start, other, rising, place: the index of rising flows, or room for it; see `_flow_index.FlowIndex`.
@@ -168,8 +169,10 @@ def with_draining(state: FlowState, flows: int) -> FlowState:
     room, draining, scalars = flows + flows // 2 + ROOM, state.draining, state.scalars[0]
     places, one = int(scalars["places"]), int(scalars["front"])
     rows = slice(None) if scalars["ahead"] else slice(one, one + 1)  # the other one is used where flows are few
-    names = ("head", "tail", "ids", "group")
-    grown: dict[str, Any] = {name: _longer(getattr(draining, name)[:places], room) for name in names}
+    grown: dict[str, Any] = {
+        name: _longer(getattr(draining, name)[:places], room) for name in ("head", "tail", "group")
+    }
+    grown["ids"] = _longer(draining.ids[: _recorded(state, places)], room)
     for name in ("remaining", "rate"):
         grown[name] = np.zeros((2, room))
         grown[name][rows, :places] = getattr(draining, name)[rows, :places]
@@ -184,8 +187,9 @@ def with_draining(state: FlowState, flows: int) -> FlowState:
 
 def with_latent(state: FlowState, flows: int) -> FlowState:
     """The state with capacity for at least 2 x `flows` flows in latency."""
-    names, pool = ("time", "nbytes", "head", "tail", "ids", "group"), int(state.scalars["pool"][0])
+    names, pool = ("time", "nbytes", "head", "tail", "group"), int(state.scalars["pool"][0])
     grown = {name: _longer(getattr(state.latent, name)[:pool], 2 * flows + ROOM) for name in names}
+    grown["ids"] = _longer(state.latent.ids[: _recorded(state, pool)], 2 * flows + ROOM)
     return state._replace(latent=state.latent._replace(**grown))
 
 
@@ -201,6 +205,11 @@ def with_finish(state: FlowState, flows: int) -> FlowState:
     if flows <= len(state.finish):
         return state
     return state._replace(finish=np.append(state.finish, np.full(2 * flows - len(state.finish), np.nan)))
+
+
+def _recorded(state: FlowState, flows: int) -> int:
+    """Of so many flows, those that have a number: all where ends are recorded, otherwise none."""
+    return flows if len(state.finish) else 0
 
 
 def _longer(array: np.ndarray, size: int) -> np.ndarray:

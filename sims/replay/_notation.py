@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -132,6 +133,36 @@ class Numbered(Generic[T]):
         return number
 
 
+class NumberedCounts:
+    """Distinct counts per rank in the order in which they were first seen, int64 [ranks].
+
+    Those that nobody can write, such as rows of a described workload's table, are referred to instead of copied: of
+    thousands of ranks all counts are as large as that table.
+    """
+
+    def __init__(self) -> None:
+        self.values: list[np.ndarray] = []
+        self._numbers: dict[bytes, int] = {}
+        self._of_array: dict[int, int] = {}  # by id, of arrays in `values`, which live as long as this does
+
+    def number(self, counts: np.ndarray) -> int:
+        """The position of equal counts in `values`, where they are added if they are new."""
+        known = self._of_array.get(id(counts))
+        if known is not None:
+            return known
+        found = np.ascontiguousarray(counts, np.int64)
+        key = blake2b(found.data, digest_size=16).digest()
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.values)
+            if found.flags.writeable:
+                found = found.copy()
+                found.flags.writeable = False
+            self.values.append(found)
+            self._of_array[id(found)] = number
+        return number
+
+
 class Tables:
     """The values that actions refer to, shared by all ranks.
 
@@ -146,7 +177,7 @@ class Tables:
     def __init__(self) -> None:
         self.works: Numbered[Work] = Numbered()
         self.stretches: Numbered[bytes] = Numbered()
-        self.counts: Numbered[bytes] = Numbered()
+        self.counts = NumberedCounts()
         self.effects: Numbered[EffectShape] = Numbered()
         self.converted: Numbered[Converted] = Numbered()
 
@@ -169,11 +200,8 @@ class Tables:
         return EffectShape(*named, **whole, peer=effect.to if isinstance(effect, Send) else effect.source)
 
     def _rows(self, rows: Rows) -> RowsShape:
-        recv = -1 if rows.recv is None else self._count(rows.recv)
-        return RowsShape(tuple(rows.tensor.shape[1:]), _type_name(rows.tensor), self._count(rows.send), recv)
-
-    def _count(self, counts: np.ndarray) -> int:
-        return self.counts.number(np.ascontiguousarray(counts, np.int64).tobytes())
+        recv = -1 if rows.recv is None else self.counts.number(rows.recv)
+        return RowsShape(tuple(rows.tensor.shape[1:]), _type_name(rows.tensor), self.counts.number(rows.send), recv)
 
 
 class Track:

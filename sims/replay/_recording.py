@@ -145,7 +145,7 @@ class Recorder(Observer):
             facts=facts,
             works=tables.works.values,
             stretches=tables.stretches.values,
-            counts=tables.counts.values,
+            counts=[each.tobytes() for each in tables.counts.values],
             effects=tables.effects.values,
             converted=tables.converted.values,
             actions=actions,

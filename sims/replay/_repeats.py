@@ -31,7 +31,7 @@ from harness.traffic import Traffic
 from sims.device import Work
 from sims.engine import Ledger, Observer, Prices, SimClock
 from sims.network import FluidNetwork
-from sims.replay._notation import Action, Tables, Track, counts_of, in_epoch
+from sims.replay._notation import Action, Tables, Track, in_epoch
 from sims.replay._player import Stretch, charge, folded, replay_actions
 from sims.replay._steady import SteadyState
 
@@ -290,15 +290,13 @@ class _EffectTable:
     def __init__(self) -> None:
         self.tables = Tables()
         self._effects: dict[int, Effect] = {}
-        self._counts: list[np.ndarray] = []
         self._stretches: dict[tuple[Prices, int], tuple[list[tuple[str, Work, float]], Stretch]] = {}
 
     def effect(self, number: int) -> Effect:
         """An effect whose tensors count in no rank's memory."""
         if number not in self._effects:
             with no_dispatch():
-                self._counts += counts_of(self.tables.counts.values[len(self._counts) :])
-                self._effects[number] = self.tables.effects.values[number].effect(self._counts)
+                self._effects[number] = self.tables.effects.values[number].effect(self.tables.counts.values)
         return self._effects[number]
 
     def stretch(self, number: int, prices: Prices) -> tuple[list[tuple[str, Work, float]], Stretch]:
