@@ -69,6 +69,7 @@ class FluidNetwork:
     Attributes:
         capacity: float64 [links], B/s.
         watch: notified of every flow; None for nobody.
+        timing: whether flows take time: until `stop_timing`.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class FluidNetwork:
         self._flight = InFlight(self._table, self._groups.pending, window, exact_flows)
         self._memory, self._period = PeriodMemory(), BusyPeriod(env.now)
         self._alarm: tuple[float, simpy.Event | None] = np.inf, None  # time and event of the valid wake
-        self._timing = True
+        self.timing = True
 
     @property
     def solves(self) -> int:
@@ -146,7 +147,7 @@ class FluidNetwork:
         if not len(head):
             return
         self._bytes.add(head, tail, nbytes)
-        if not self._timing:
+        if not self.timing:
             self._groups.end_flows(groups)
             return
         if self._next_time() == np.inf:
@@ -168,7 +169,7 @@ class FluidNetwork:
         if self._period.followed is None:  # otherwise flows were counted down as they began
             self._groups.end_flows(self._flight.groups())
         self._groups.end_counted()
-        self._timing, self._alarm = False, (np.inf, None)
+        self.timing, self._alarm = False, (np.inf, None)
 
     def account(self, routes: np.ndarray, nbytes: np.ndarray) -> None:
         """Count bytes on the links of routes [flows, width] without moving them."""

@@ -179,10 +179,12 @@ class Wire:
             self._pairs, self._groups, self._taken, here, group, rank, outgoing, incoming, self.placement.host,
             self.acknowledged,
         )  # fmt: skip
-        if idle and self._taken:
+        if not self.network.timing:  # nothing has to meet: all transfers of an instant would be those of all ranks
+            self._add_begun()
+        elif idle and self._taken:
             call_late(self.env, self._add_begun)
 
-    def _add_begun(self, _: simpy.Event) -> None:
+    def _add_begun(self, _: simpy.Event | None = None) -> None:
         src, dst, payload, acknowledgements = self._pairs[:, : self._taken].copy()
         groups, self._taken = self._groups[: self._taken].copy(), 0
         segments = self.placement.segments_of(src, dst)
