@@ -139,7 +139,7 @@ def test_what_real_runs_take_longer_is_told_apart(
     save_device(load_device("cpu-epyc-1core"), tmp_path / "device.toml")
     text = '[hosts]\ncount = 1\nranks_per_host = 4\ndevice = "device.toml"\n[links.loopback]\nbandwidth = "1 GB/s"\n'
     (tmp_path / "cluster.toml").write_text(text + 'latency = "1 us"\n[transport]\nkind = "gloo"\n')
-    before, real, noise = load_device(tmp_path / "device.toml"), real_runs.running.run, iter((1.1, 1 / 1.1) * 3)
+    before, real, noise = load_device(tmp_path / "device.toml"), real_runs.running.run, iter((1.02, 1 / 1.02) * 3)
     missing = replace(before, crowding=Quantity(factor), effect=Quantity(before.effect.value + 2e-3))
     on_the_files = str(tmp_path / "cluster.toml")
 
@@ -162,7 +162,7 @@ def test_what_real_runs_take_longer_is_told_apart(
     made = load_device(tmp_path / "device.toml")
     assert made.crowding.value == pytest.approx(factor, rel=0.1)
     low, high = made.crowding.factors  # of the runs' compute around the fit
-    off = math.exp(1.645 * math.log(1.1) * math.sqrt(6 / 4))  # of six runs, two constants
+    off = math.exp(1.645 * math.log(1.02) * math.sqrt(6 / 4))  # of six runs, two constants
     assert low == pytest.approx(1 / high) and off == pytest.approx(high, rel=0.05) and made.crowding.range is not None
     assert made.effect.value - before.effect.value == pytest.approx(2e-3, rel=0.2)
     assert made.effect.source == "measured" and "6 real runs of 2 ranks" in made.effect.note
