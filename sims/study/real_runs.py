@@ -26,7 +26,7 @@ from sims.device import DeviceProfile, load_device, save_device
 from sims.replay import Changes, Replay, record
 from sims.study._profiling import SKIPPED_EPOCHS
 from sims.study.calibrated import BRIEF_GRAPHS, SIZES, save_over, small_run
-from sims.units import NORMAL_90, Quantity, fitted
+from sims.units import NORMAL_90, SPREADS, Quantity, fitted
 
 ACCOMPANIED, ACCOMPANIED_EPOCHS = tuple(itertools.product(("vanilla", "sylvie-s", "cdfgnn"), SIZES)), 14
 """What `add_contention` trains for real: method, nodes and columns of the graph."""
@@ -53,7 +53,8 @@ def add_contention(
 
     Ranks that exchange compute longer: by a constant per effect, and by a factor, which is below 1 where ranks of one
     process, in which operators were timed, took caches from each other. Both are fitted to the compute seconds of the
-    real runs, so predictions are at the pace that the machine had then.
+    real runs, so predictions are at the pace that the machine had then. Their range is what the fit leaves, with what
+    a measured number is off in general, since that pace changes.
 
     Args:
         folder: `device.toml` with operators, and `cluster.toml`.
@@ -79,7 +80,7 @@ def add_contention(
     (share, extra), _ = nnls(design, np.ones(len(configs)))
     off = _apart(measured / (predicted * float(share) + effects * float(extra * SCALE_S)))
     note = f"fitted to {len(configs)} real runs of {ranks} ranks, whose compute it leaves {100 * off:.0f} % apart"
-    crowding, end = fitted(float(share), note), math.exp(NORMAL_90 * max(off, 1e-3))
+    crowding, end = fitted(float(share), note), math.exp(math.hypot(NORMAL_90 * off, math.log(SPREADS["measured"])))
     crowding = replace(crowding, range=(crowding.value / end, crowding.value * end))
     program = f"{1e6 * profile.effect.value:.0f} us of the program; the rest {note}"
     effect = fitted(profile.effect.value + float(extra * SCALE_S), program)

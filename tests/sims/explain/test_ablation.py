@@ -34,7 +34,8 @@ def in_lab(name: str, method: str, folder: Path) -> RecordedPrediction:
     cost = OperatorCost(Quantity(1e-5, "measured"), {}, {}, Quantity(0.1))
     made = replace(
         device, operators={"haloscope::gather_sum": cost}, crowding=Quantity(1.3), effect=Quantity(2e-4, "measured"),
-        release=Quantity(1e9, "measured"), fresh=None,
+        release=Quantity(1e9, "measured"), fresh=None, step=Quantity(5e-4, "measured"),
+        idle={2: Quantity(2e-4, "measured"), 300: Quantity(4e-3, "measured")}, idle_factor=Quantity(3.0, "measured"),
     )  # fmt: skip
     save_device(made, folder / "device.toml")
     config = RunConfig.of(
@@ -87,5 +88,5 @@ def test_a_slower_machine_takes_longer_but_its_links_do_not(foretold: RecordedPr
     assert at_pace(foretold, 1.0) == pytest.approx(whole)
     slower, crowded = at_pace(foretold, 2.0), foretold.cluster.hosts > foretold.cluster.cores
     # on shared cores, work that no longer fits into a turn waits for others before it ends, not before it begins
-    assert 1.8 < slower["compute"] / whole["compute"] < (3 if crowded else 2.01)
+    assert 1.8 < slower["compute"] / whole["compute"] < (3.2 if crowded else 2.01)
     assert 1 < slower["epoch"] / whole["epoch"] < 2.01
