@@ -109,13 +109,18 @@ def file_of_line(line: str, name: str, summary: str) -> str:
     return cluster_text({**tables_of(line, _lent()), "name": name, "summary": summary})
 
 
+FORWARDED = 25e6
+"""Bytes/s of shaped links up to which the cores of a lab's machine forward what all hosts send in time."""
+
+
 def of_lab(lab: LabSpec) -> Cluster:
     """The cluster that models a lab: its hosts are one machine, as `lab.calibration` measured it (else as `local` is).
 
     A host's link carries frames, so payload gets PAYLOAD_SHARE of its rate, and acknowledgements of what the host
     receives. What is not shaped is as fast as this machine's loopback. All bytes between hosts are copied by the
-    machine's cores, which is the spine; where these are fewer than the hosts, shaped links are not kept full
-    (`benchmarks.lab`: sockets between all of 3 or 4 hosts on 2 cores take 1.02 to 1.13 of the ideal).
+    machine's cores, which is the spine; where these are fewer than the hosts, they do not keep fast shaped links full
+    (`benchmarks.lab`: sockets between all of 3 or 4 hosts on 2 cores take 1.02 to 1.13 of the ideal at 1 Gb/s, 1.05 at
+    300 Mb/s and 1.02 at 100).
 
     Raises:
         InputError: the calibration folder has no cluster file, or a bad one.
@@ -126,6 +131,8 @@ def of_lab(lab: LabSpec) -> Cluster:
     rates = tuple(fast if rate is None else PAYLOAD_SHARE * rate for rate in lab.rates)
     ends = (ACKNOWLEDGED * 2 / 3, ACKNOWLEDGED * 4 / 3)  # one for two frames, or for every frame
     acknowledged = Quantity(ACKNOWLEDGED, "published", "bytes back per byte of payload, frames of 66", ends)
+    slowest = min((rate for rate in lab.rates if rate is not None), default=0.0)
+    busy = lab.hosts > machine.cores > 0 and slowest > FORWARDED
     half = Quantity(lab.delay / 2 + copying.latency.value / 2, copying.latency.source)
     return replace(
         machine,
@@ -142,7 +149,7 @@ def of_lab(lab: LabSpec) -> Cluster:
         one_machine=True,
         nic_rates=rates,
         acknowledged=acknowledged if any(lab.rates) else Quantity(0.0),
-        shaped=OF_MANY_SHAPED if lab.hosts > machine.cores > 0 else OF_SHAPED,
+        shaped=OF_MANY_SHAPED if busy else OF_SHAPED,
         buffers=Buffers(QUEUE_S, AHEAD_BYTES, fast) if any(lab.rates) else None,
     )
 

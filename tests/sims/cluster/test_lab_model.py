@@ -26,10 +26,20 @@ def test_links_carry_payload_at_the_rate_of_frames() -> None:
     placement = place(cluster, 3)
     assert (cluster.hosts, cluster.capacity, cluster.one_machine, cluster.name) == (3, 3, True, "lab:3x1gbit")
     rate = placement.capacity[placement.names.index("host1.nic.tx")]
-    assert rate == pytest.approx(125e6 * PAYLOAD_SHARE)
+    assert rate == pytest.approx(125e6 * PAYLOAD_SHARE * cluster.shaped.value)  # of two cores
     assert placement.tier(0, 2) == "ethernet"
     names = [placement.names[link] for link in placement.route(0, 2)]
     assert names == ["rank0.process.tx", "host0.nic.tx", "spine", "host2.nic.rx", "rank2.process.rx"]
+
+
+@pytest.mark.parametrize(("lab", "kept"), [
+    ("lab:2x1gbit", True), ("lab:3x1gbit", False), ("lab:4x300mbit", False), ("lab:4x100mbit", True),
+    ("lab:2x1gbit,100mbit", True),
+])  # fmt: skip
+def test_fast_links_of_more_hosts_than_cores_are_not_kept_full(lab: str, kept: bool) -> None:
+    cluster = load_cluster(lab)
+    assert cluster.cores == 2 and (cluster.shaped.value == 1) == kept
+    assert load_cluster("lab:3x1gbit").shaped.factors[0] < 1 < load_cluster("lab:3x1gbit").shaped.factors[1]
 
 
 def test_ranks_of_a_host_talk_over_its_loopback() -> None:
