@@ -170,6 +170,24 @@ def test_what_real_runs_take_longer_is_told_apart(
     assert made.gemm_peak == before.gemm_peak
 
 
+def test_the_cost_of_effects_does_not_explain_compute_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs whose seconds go with their effects alone, which are as many as their compute is long but for noise."""
+    save_device(load_device("cpu-epyc-1core"), tmp_path / "device.toml")
+    known = [(1e-3, 3, 3.1e-3), (2e-3, 5, 4.9e-3), (3e-3, 9, 9.0e-3)]  # compute, effects, measured seconds
+    timed, measured = iter(known), iter(known)
+    monkeypatch.setattr(real_runs.running, "run", lambda config: None)
+    monkeypatch.setattr(real_runs, "_computing", lambda result: next(measured)[2])
+
+    def simulated(*_: object) -> list[float]:
+        compute, effects, _seconds = next(timed)
+        return [compute, compute + effects * real_runs.STEP_S]
+
+    monkeypatch.setattr(real_runs, "_simulated", simulated)
+    real_runs.add_contention(tmp_path, threads=1, trained=[("vanilla", (100, 8))] * 3)
+    made = load_device(tmp_path / "device.toml")
+    assert made.crowding.value == pytest.approx(real_runs.LEAST_FACTOR, rel=1e-3)
+
+
 def test_a_watching_process_that_fails_says_why() -> None:
     bad = RunConfig.of(dataset="no-such-graph", threads=1)
     with pytest.raises(HaloscopeError, match="no-such-graph"):
