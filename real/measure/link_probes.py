@@ -4,13 +4,14 @@ Seconds of a collective = alpha + bytes x beta, where alpha is all of its softwa
 and beta the time of a byte that one rank sends while all ranks send. Between two collectives ranks compute, as in
 training: the data sent are new, other data have passed through the caches, and ranks do not arrive at the same moment.
 A collective is timed from the arrival of its last rank to the mean of its ends: what earlier ranks wait for the last
-one is no cost of the collective, and models get it from what ranks compute. All ranks run on one machine and read one
-clock.
+one is no cost of the collective, and models get it from what ranks compute. In a broadcast or a pair only the ranks
+count that a rank waits for (`awaited`). All ranks run on one machine and read one clock.
 Operators are measured in `_probes`.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 import time
@@ -34,13 +35,17 @@ SIZES = tuple(4**k for k in range(5, 13))
 FEWEST = 15
 """Repetitions of a collective of one size."""
 
+WARM_UP = 2
+"""Repetitions before those, which are not timed."""
+
 BRIEF_SIZES, BRIEF_FEWEST = SIZES[1::2], 6
 """Of a calibration that takes seconds."""
 
 KINDS = ("all_to_all", "counted", "all_reduce", "ring", "broadcast", "pair", "started")
 """all_to_all sends that many bytes to every other rank; counted is the same where only the sender has the counts;
-all_reduce adds in rank order, ring is the library's own; pair is a send and its receive, from even ranks to odd ones;
-started is what an all-to-all costs a rank that hides it behind compute."""
+all_reduce adds in rank order, ring is the library's own; broadcast has every rank as its root in turn; pair is a send
+and its receive, from even ranks to odd ones; started is what an all-to-all costs a rank that hides it behind
+compute."""
 
 FOLLOWING = ("all_to_all", "counted", "all_reduce", "ring", "broadcast", "pair")
 """Kinds that are timed without compute in between too, as small exchanges that follow one another: threads and caches
@@ -157,7 +162,7 @@ async def probe(
             found = await _hidden(rank, nbytes, repeats, work)
         else:
             found = await _timed(rank, kind, nbytes, repeats, work, passes)
-        times = await _common(rank, found) / (2 if kind == "pair" else 1)  # there and back
+        times = await _common(rank, kind, found) / (2 if kind == "pair" else 1)  # there and back
         low, high = np.quantile(times.numpy(), (0.25, 0.75)).tolist()
         point = float(sent(kind, nbytes, rank.size)), trimmed_mean(times), high - low
         points.setdefault(kind if passes else following(kind), []).append(point)
@@ -173,21 +178,42 @@ async def pass_checked_epochs(rank: Rank) -> None:
         rank.clock.end_epoch()
 
 
-async def _common(rank: Rank, found: list[tuple[float, float]]) -> torch.Tensor:
-    """Seconds of every repetition from the last rank's begin to the mean of the ranks' ends, float64 [repetitions].
+async def _common(rank: Rank, kind: str, found: list[tuple[float, float]]) -> torch.Tensor:
+    """Seconds of every repetition from the last arrival to the mean of the ranks' ends, float64 [repetitions].
 
     `found`: this rank's begin and end of every repetition.
     """
     marks = torch.zeros(rank.size, len(found), 2, dtype=torch.float64)
     marks[rank.index] = torch.tensor(found, dtype=torch.float64)
-    return since_last_arrival(await rank.all_reduce(marks, label="times"))
+    return since_last_arrival(await rank.all_reduce(marks, label="times"), awaited(kind, rank.size, len(found)))
 
 
-def since_last_arrival(marks: torch.Tensor) -> torch.Tensor:
+def awaited(kind: str, size: int, repeats: int) -> torch.Tensor:
+    """Which ranks (last axis) a rank waits for in every repetition, itself included: bool [repetitions, size, size].
+
+    In a broadcast the root, though deep in its tree a rank also waits for those between; in a pair the other one.
+    """
+    ranks = torch.arange(size)
+    if kind == "broadcast":
+        roots = (torch.arange(repeats) + WARM_UP) % size
+        waits = (ranks == roots[:, None])[:, None, :] | torch.eye(size, dtype=torch.bool)
+    elif kind == "pair":
+        waits = (ranks // 2 == ranks[:, None] // 2)[None]
+    else:
+        waits = torch.ones(1, size, size, dtype=torch.bool)
+    return waits.expand(repeats, size, size)
+
+
+def since_last_arrival(marks: torch.Tensor, awaited: torch.Tensor | None = None) -> torch.Tensor:
     """Seconds of every repetition, [repetitions], of begins and ends [ranks, repetitions, 2], NaN where a rank has no
-    part."""
-    begins, ends = marks[..., 0], marks[..., 1]
-    return ends.nanmean(0) - begins.nan_to_num(-math.inf).amax(0)
+    part: the mean over ranks of what passes from the begin of the last rank that a rank waits for to its own end.
+
+    `awaited`: as of the function of that name; without it every rank waits for all.
+    """
+    begins, ends = marks.permute(2, 1, 0)
+    arrived = begins.nan_to_num(-math.inf)[:, None, :]  # [repetitions, 1, ranks]
+    last = arrived if awaited is None else torch.where(awaited, arrived, -math.inf)
+    return (ends - last.amax(-1)).nanmean(-1)
 
 
 def _repeats(rank: Rank, nbytes: int, budget_s: float, fewest: int) -> int:
@@ -201,14 +227,14 @@ async def _timed(
 ) -> list[tuple[float, float]]:
     """Begin and end of every repetition, `passes` over memory before each; NaN of a rank that has no part in it."""
     make, times = _effects(rank, kind, nbytes), []
-    for _ in range(repeats + 2):
+    for _ in range(repeats + WARM_UP):
         _compute(work, passes)
         effects = [build() for build in make[:1]]
         begin = time.perf_counter()
         for build in make:
             await (effects.pop() if effects else build())
         times.append((begin, time.perf_counter()) if make else (math.nan, math.nan))
-    return times[2:]
+    return times[WARM_UP:]
 
 
 async def _hidden(rank: Rank, nbytes: int, repeats: int, work: torch.Tensor) -> list[tuple[float, float]]:
@@ -220,7 +246,7 @@ async def _hidden(rank: Rank, nbytes: int, repeats: int, work: torch.Tensor) -> 
     """
     (make,), passes = _effects(rank, "started", nbytes), HIDING * max(1, nbytes >> 22)
     times = []
-    for _ in range(repeats + 2):
+    for _ in range(repeats + WARM_UP):
         alone = _compute(work, PASSES)
         effect, begin = make(), time.perf_counter()
         handle = await rank.start(effect)
@@ -230,7 +256,7 @@ async def _hidden(rank: Rank, nbytes: int, repeats: int, work: torch.Tensor) -> 
         del effect, handle
         alone += _compute(work, PASSES)
         times.append((0.0, end - begin - alone * passes / (2 * PASSES)))
-    return times[2:]
+    return times[WARM_UP:]
 
 
 def _compute(work: torch.Tensor, passes: int) -> float:
@@ -252,7 +278,8 @@ def _effects(rank: Rank, kind: str, nbytes: int) -> list[Callable[[], Effect]]:
     if kind in ("all_reduce", "ring"):
         return [lambda: _reduce(rank, torch.ones(elements), kind)]
     if kind == "broadcast":
-        return [lambda: rank.broadcast(torch.ones(elements), root=0, label=kind)]
+        roots = itertools.cycle(range(rank.size))
+        return [lambda: rank.broadcast(torch.ones(elements), root=next(roots), label=kind)]
     other = rank.index ^ 1
     if other >= rank.size:
         return []

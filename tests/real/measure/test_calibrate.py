@@ -29,7 +29,9 @@ from real.measure.link_probes import (
     BRIEF_SIZES,
     KINDS,
     SIZES,
+    WARM_UP,
     Line,
+    awaited,
     fit_line,
     following,
     sent,
@@ -300,6 +302,25 @@ def test_a_collective_is_timed_from_its_last_arrival() -> None:
     nan = math.nan
     marks = torch.tensor([[[0.0, 3.5], [7.0, 8.0]], [[3.0, 3.7], [6.0, 8.0]], [[nan, nan], [nan, nan]]])
     assert since_last_arrival(marks.double()).tolist() == pytest.approx([0.6, 1.0])
+
+
+def test_pairs_that_drift_apart_do_not_wait_for_each_other() -> None:
+    """Two pairs, one a minute behind the other: each is timed from the later of its own two begins."""
+    marks = torch.tensor([[[0.0, 3.5]], [[3.0, 3.7]], [[60.0, 61.0]], [[60.5, 61.5]]])
+    seconds = since_last_arrival(marks.double(), awaited("pair", 4, 1))
+    assert seconds.tolist() == pytest.approx([(0.5 + 0.7 + 0.5 + 1.0) / 4])
+    assert since_last_arrival(marks.double()).item() < 0  # as if all four were one collective
+
+
+def test_a_broadcast_waits_for_its_root_only() -> None:
+    """Roots take turns; one that runs ahead of its receivers costs them nothing, one that is late all of them."""
+    first = WARM_UP % 3  # the root of the first repetition that counts
+    marks = torch.zeros(3, 2, 2, dtype=torch.float64)
+    marks[:, :, 1] = 1.0
+    marks[(first + 1) % 3, 0] = torch.tensor([5.0, 5.5])  # a receiver that comes late waits alone
+    marks[(first + 1) % 3, 1] = torch.tensor([0.5, 1.0])  # the second repetition's root, late for everyone
+    seconds = since_last_arrival(marks, awaited("broadcast", 3, 2))
+    assert seconds.tolist() == pytest.approx([(1.0 + 1.0 + 0.5) / 3, 0.5])
 
 
 def test_a_line_at_another_pace() -> None:
