@@ -90,6 +90,16 @@ def numbered(dimension: str, what: str) -> Content:
     return Content(f"table: {what} = {dimension}", lambda table, key: table.table(key).numbered(dimension), each=each)
 
 
+def numbered_tables(what: str, each: Content) -> Content:
+    """A table whose keys are whole numbers of something (`what`), and whose values are tables of one kind."""
+
+    def read_tables(inside: Table, key: str) -> dict[int, Any]:
+        found = inside.table(key)
+        return {number: each.read(found, name) for number, name in found.numbers().items()}
+
+    return Content(f"table: {what} = {each.words}", read_tables)
+
+
 def subtable(record: type[R], **defaults: Any) -> Content:
     """A table that is a record; `defaults` differ from those of the record's own keys in this place."""
     return Content(

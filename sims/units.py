@@ -198,16 +198,20 @@ class Table:
         """A value with its unit and source; see `quantity`."""
         return quantity(self._get(key, f"a {dimension}"), dimension, self.at(key), zero)
 
-    def numbered(self, dimension: str) -> dict[int, Quantity]:
-        """The quantities of a table whose keys are whole numbers (widths, bits), ascending."""
+    def numbers(self) -> dict[int, str]:
+        """The keys of a table whose keys are whole numbers (widths, bits), ascending -> how they are written."""
         found = {}
         for key in self.values:
             if not (key.isascii() and key.isdigit() and len(key) < 10) or int(key) < 1:
                 raise InputError(f"{self.at(key)}: the key must be a whole number of at least 1")
-            found[int(key)] = self.quantity(key, dimension)
+            found[int(key)] = key
         if not found:
             raise InputError(f"{self.where}: is empty")
         return dict(sorted(found.items()))
+
+    def numbered(self, dimension: str) -> dict[int, Quantity]:
+        """The quantities of such a table."""
+        return {number: self.quantity(key, dimension) for number, key in self.numbers().items()}
 
     def at(self, key: str) -> str:
         """How messages name a key of the table."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from real.measure.link_probes import FOLLOWING, Line, copying_rate, following
+from real.measure.link_probes import FOLLOWING, RESTED_S, Line, copying_rate, following
 
 UNITS = {
     "launch": (1e-6, "us"),
@@ -64,8 +64,8 @@ def cluster_toml(measured: dict[str, Any]) -> str:
         *_provenance(about),
         f"# Collectives of {count} ranks {where}: mean microseconds by bytes that one rank sends, and a line",
         "# through them (all ranks send at once; `ring` is the library's all-reduce, `all_reduce` adds in rank order;",
-        "# `started` is what an exchange costs a rank that hides it behind compute). Ranks compute in between, but not",
-        "# where one is following another.",
+        "# `started` is what an exchange costs a rank that hides it behind compute). Ranks compute in between for",
+        f"# {1e3 * RESTED_S:g} ms, but not where one is following another.",
         *(_row(size, kind, line) for size, by_kind in links.items() for kind, line in by_kind.items()),
         'name = "calibrated"',
         f"summary = {_quoted(_summary(about))}",
@@ -85,6 +85,7 @@ def cluster_toml(measured: dict[str, Any]) -> str:
         'kind = "gloo"',
         f"process = {_with_unit(one, 1e9, 'GB/s', note=f'one of {min(links)} ranks', error=apart)}",
         f"beside = {_with_unit(1 / hidden.beta, 1e9, 'GB/s', note=f'of {min(links)} ranks', error=hidden.beta_error)}",
+        f"rested = {_with_unit(RESTED_S, 1e-3, 'ms')}",
     ]
     for timed in next(iter(links.values())):
         kind = next((kind for kind in FOLLOWING if following(kind) == timed), "")
@@ -93,6 +94,9 @@ def cluster_toml(measured: dict[str, Any]) -> str:
             line = by_kind[timed]
             note = f"fits {len(line.points)} sizes within {100 * line.error:.0f} %"
             text.append(f"{size} = {_with_unit(line.alpha, 1e-6, 'us', note=note, error=line.error)}")
+    for size, shares in measured["resting"].items():
+        text += ["", f"[transport.resting.{size}]"] if shares else []
+        text += [f'{ms} = {{ value = {max(share, 1e-3):.3f}, from = "measured" }}' for ms, share in shares.items()]
     note = "deviation of the logarithm of equal stretches of about 20 ms"
     text += ["", "[stragglers]", f'jitter = {{ value = {measured["jitter"]:.3g}, from = "measured", note = "{note}" }}']
     return "\n".join(text) + "\n"

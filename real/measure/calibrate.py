@@ -31,7 +31,7 @@ from real.launch import launch
 from real.measure import _gpu_probes as gpu_probes
 from real.measure._calibration_files import cluster_toml, device_toml, gpu_cluster_toml, gpu_device_toml
 from real.measure._probes import bench, jitter, measure_device
-from real.measure.link_probes import BRIEF_FEWEST, BRIEF_SIZES, Line, lines, probe
+from real.measure.link_probes import BRIEF_FEWEST, BRIEF_SIZES, Probed, lines, probe
 from real.rank import run_program
 from real.rank.connection import connect
 from real.rank.health import end_process
@@ -59,6 +59,7 @@ def calibrate(
         device: key of a device file -> number in base units (s, B/s, flop/s, B).
         jitter: `_probes.jitter` of ranks that compute at the same time.
         links: number of ranks -> kind of collective -> `Line`.
+        resting: number of ranks -> `Probed.resting`.
         provenance: machine, versions, date, ranks, threads, hosts, seconds it took.
 
     Raises:
@@ -70,14 +71,12 @@ def calibrate(
     said = _ranks_say("real.measure.calibrate", RANKS, threads, [depth], ThisMachine(), _Said)
     numbers, spread = said.device, said.device.pop("jitter")
     numbers["memory"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if brief:
-        links = {RANKS: lines(said.points)}
-    else:
-        links = measure_links(ranks if hosts is None else (hosts.ranks,), quick, hosts)
+    probed = {RANKS: said.probed} if brief else measure_links(ranks if hosts is None else (hosts.ranks,), quick, hosts)
     return {
         "device": numbers,
         "jitter": spread,
-        "links": links,
+        "links": {size: lines(of.points) for size, of in probed.items()},
+        "resting": {size: of.resting for size, of in probed.items()},
         "provenance": _provenance(begin, RANKS, threads, hosts),
     }
 
@@ -128,18 +127,17 @@ def _versions(begin: float) -> dict[str, Any]:
     }
 
 
-def measure_links(ranks: Sequence[int], quick: bool, hosts: LabSpec | None = None) -> dict[int, dict[str, Line]]:
-    """Number of ranks -> kind of collective -> its fitted line, on this machine or between unshaped hosts of a lab.
+def measure_links(ranks: Sequence[int], quick: bool, hosts: LabSpec | None = None) -> dict[int, Probed]:
+    """What collectives among every number of ranks take, on this machine or between unshaped hosts of a lab.
 
     Raises:
         InputError: the lab cannot be built.
         RankFailed: a rank failed.
     """
 
-    def measured(size: int, site: HostSetup) -> dict[str, Line]:
+    def measured(size: int, site: HostSetup) -> Probed:
         budget = [str(_link_budget("quick" if quick else "full"))]
-        kind = dict[str, list[tuple[float, float, float]]]
-        return lines(_ranks_say("real.measure.link_probes", size, 1, budget, site, kind))
+        return _ranks_say("real.measure.link_probes", size, 1, budget, site, Probed)  # type: ignore[no-any-return]
 
     if hosts is None:
         return {size: measured(size, ThisMachine()) for size in ranks}
@@ -148,8 +146,8 @@ def measure_links(ranks: Sequence[int], quick: bool, hosts: LabSpec | None = Non
 
 
 def _link_budget(depth: str) -> float:
-    """Seconds for which one kind of collective of one size is repeated, about."""
-    return {"brief": 0.01, "quick": 0.04, "full": 0.5}[depth]
+    """Seconds for which one kind of collective of one size is repeated, with the compute in between, about."""
+    return {"brief": 0.12, "quick": 0.5, "full": 6.0}[depth]
 
 
 def _ranks_say(module: str, size: int, threads: int, arguments: list[str], site: HostSetup, kind: Any) -> Any:
@@ -207,9 +205,14 @@ def calibrate_links_to(
     """
     _make(folder)
     begin = time.perf_counter()
-    links = {size: {kind: line.times(pace) for kind, line in by_kind.items()}
-             for size, by_kind in measure_links((ranks,), quick, hosts).items()}  # fmt: skip
-    measured = {"links": links, "jitter": jitter, "provenance": _provenance(begin, ranks, threads, hosts)}
+    probed = measure_links((ranks,), quick, hosts)
+    measured = {
+        "links": {size: {kind: line.times(pace) for kind, line in lines(of.points).items()}
+                  for size, of in probed.items()},
+        "resting": {size: of.resting for size, of in probed.items()},
+        "jitter": jitter,
+        "provenance": _provenance(begin, ranks, threads, hosts),
+    }  # fmt: skip
     write_atomically(folder / "cluster.toml", cluster_toml(measured).encode())
     return folder / "cluster.toml"
 
@@ -246,10 +249,10 @@ def _machine() -> str:
 
 
 class _Said(msgspec.Struct):
-    """What rank 0 measured: numbers of a device file and jitter; if brief, points of collectives by kind."""
+    """What rank 0 measured: numbers of a device file and jitter; if brief, collectives too."""
 
     device: dict[str, float]
-    points: dict[str, list[tuple[float, float, float]]] = {}
+    probed: Probed = Probed()
 
 
 async def _probe(rank: Rank, depth: str) -> _Said:
@@ -259,7 +262,7 @@ async def _probe(rank: Rank, depth: str) -> _Said:
     numbers = measure_device(0.02 if quick else 0.3)
     numbers["jitter"] = jitter(1.0 if brief else 4.0 if quick else 10.0)
     await rank.all_reduce(torch.zeros(1), label="operators are timed")
-    return _Said(numbers, await probe(rank, _link_budget(depth), BRIEF_SIZES, BRIEF_FEWEST) if brief else {})
+    return _Said(numbers, await probe(rank, _link_budget(depth), BRIEF_SIZES, BRIEF_FEWEST) if brief else Probed())
 
 
 def _main(result: str, depth: str) -> None:

@@ -3,6 +3,8 @@
 Seconds of a collective = alpha + bytes x beta, where alpha is all of its software (Python, the library, wake-ups)
 and beta the time of a byte that one rank sends while all ranks send. Between two collectives ranks compute, as in
 training: the data sent are new, other data have passed through the caches, and ranks do not arrive at the same moment.
+The longer they compute, the more of what the software needs has left the caches, so that the same small collective
+takes up to four times as long; how its cost grows is measured too (`Probed.resting`).
 A collective is timed from the arrival of its last rank to the mean of its ends: what earlier ranks wait for the last
 one is no cost of the collective, and models get it from what ranks compute. In a broadcast or a pair only the ranks
 count that a rank waits for (`awaited`). All ranks run on one machine and read one clock.
@@ -54,12 +56,20 @@ are warm then."""
 FOLLOWING_SIZES = SIZES[:4]
 """Bytes: up to 64 KiB, where the software decides."""
 
-SWEPT, PASSES = 4 << 20, 5
-"""Elements, fp32, that a rank computes on between two collectives, and how often: about 15 ms, as between exchanges of
-a training. After a stretch of compute the threads of a collective wait for cores and caches as they do there."""
+RESTED_S = 20e-3
+"""Seconds that ranks compute between two collectives, as between exchanges of a training."""
 
-HIDING = 6
-"""Passes of compute behind a started all-to-all of up to 4 MiB, and for every 4 MiB of a larger one: longer than it
+SWEPT, PIECE = 16 << 20, 1 << 18
+"""Elements, fp32, that this compute passes over, piece after piece of so many: 64 MiB, more than caches hold."""
+
+RESTING_MS = (2, 5, 10, 40, 80)
+"""Further stretches of compute, milliseconds, after which small collectives are timed."""
+
+RESTING_KINDS, RESTING_BYTES = ("all_to_all", "all_reduce"), 16 << 10
+"""These collectives, of so many bytes; the costs of others grow alike."""
+
+HIDING_S = 20e-3
+"""Seconds of compute behind a started all-to-all of up to 4 MiB, and for every 4 MiB of a larger one: longer than it
 takes."""
 
 CERTAIN = 0.05
@@ -68,6 +78,20 @@ CERTAIN = 0.05
 
 NORMAL_90 = 1.645
 """Standard deviations on either side of the mean that hold 90 % of a normal distribution."""
+
+
+class Probed(msgspec.Struct, frozen=True):
+    """What the ranks measured.
+
+    Attributes:
+        points: (bytes that a rank sends, typical seconds, spread: interquartile range in seconds), by kind, and by
+            `following` of the kinds in FOLLOWING.
+        resting: milliseconds of compute before a small collective -> how much of the way its cost has come from that
+            of one that follows at once to that of one after RESTED_S.
+    """
+
+    points: dict[str, list[tuple[float, float, float]]] = {}
+    resting: dict[int, float] = {}
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -141,33 +165,75 @@ def following(kind: str) -> str:
     return f"{kind} following"
 
 
-async def probe(
-    rank: Rank, budget_s: float, sizes: Sequence[int] = SIZES, fewest: int = FEWEST
-) -> dict[str, list[tuple[float, float, float]]]:
-    """Time every kind at every size, about `budget_s` and at least `fewest` times each.
+class Sweep:
+    """Compute that passes over memory, and so leaves other data in the caches."""
+
+    def __init__(self) -> None:
+        self._pieces = itertools.cycle(torch.ones(SWEPT).split(PIECE))
+
+    def over(self, pieces: int) -> float:
+        """Pass over so many pieces; returns the seconds that it took."""
+        begin = time.perf_counter()
+        for piece in itertools.islice(self._pieces, pieces):
+            piece.mul_(1.0)
+        return time.perf_counter() - begin
+
+    def during(self, seconds: float) -> tuple[int, float]:
+        """Pass over pieces for so long; returns how many it were, and the seconds that they took."""
+        pieces, begin = 0, time.perf_counter()
+        while (passed := time.perf_counter() - begin) < seconds:
+            pieces += 1
+            self.over(1)
+        return pieces, passed
+
+
+async def probe(rank: Rank, budget_s: float, sizes: Sequence[int] = SIZES, fewest: int = FEWEST) -> Probed:
+    """Time every kind at every size, about `budget_s` with the compute in between, and at least `fewest` times each.
 
     Returns:
-        The points by kind, and by `following` of the kinds in FOLLOWING, as this rank measured them.
+        What was measured; it is the same on every rank.
     """
     await rank.all_reduce(torch.zeros(1), label="begin together")
     await pass_checked_epochs(rank)
     rank.clock.begin_epoch()
     points: dict[str, list[tuple[float, float, float]]] = {}
-    asked = [(kind, nbytes, PASSES) for kind in KINDS for nbytes in sizes]
-    asked += [(kind, nbytes, 0) for kind in FOLLOWING for nbytes in FOLLOWING_SIZES]
-    work = torch.ones(SWEPT)
-    for kind, nbytes, passes in asked:
-        repeats = _repeats(rank, nbytes, budget_s, fewest)
-        if kind == "started":
-            found = await _hidden(rank, nbytes, repeats, work)
-        else:
-            found = await _timed(rank, kind, nbytes, repeats, work, passes)
-        times = await _common(rank, kind, found) / (2 if kind == "pair" else 1)  # there and back
+    asked = [(kind, nbytes, RESTED_S) for kind in KINDS for nbytes in sizes]
+    asked += [(kind, nbytes, 0.0) for kind in FOLLOWING for nbytes in FOLLOWING_SIZES]
+    sweep = Sweep()
+    for kind, nbytes, computed_s in asked:
+        times = await _seconds(rank, kind, nbytes, computed_s, sweep, budget_s, fewest)
         low, high = np.quantile(times.numpy(), (0.25, 0.75)).tolist()
         point = float(sent(kind, nbytes, rank.size)), trimmed_mean(times), high - low
-        points.setdefault(kind if passes else following(kind), []).append(point)
+        points.setdefault(kind if computed_s else following(kind), []).append(point)
+    resting = await _resting(rank, sweep, budget_s, fewest)
     rank.clock.end_epoch()
-    return points
+    return Probed(points, resting)
+
+
+async def _resting(rank: Rank, sweep: Sweep, budget_s: float, fewest: int) -> dict[int, float]:
+    """See `Probed.resting`: the mean of RESTING_KINDS; empty where rest makes no difference to them."""
+    computed = {0.0: 0, RESTED_S: 0} | {ms * 1e-3: ms for ms in RESTING_MS}
+    shares = []
+    for kind in RESTING_KINDS:
+        seconds = {
+            computed_s: trimmed_mean(await _seconds(rank, kind, RESTING_BYTES, computed_s, sweep, budget_s, fewest))
+            for computed_s in computed
+        }
+        if (whole := seconds[RESTED_S] - seconds[0.0]) > CERTAIN * seconds[RESTED_S]:
+            shares.append([max(0.0, (seconds[ms * 1e-3] - seconds[0.0]) / whole) for ms in RESTING_MS])
+    return dict(zip(RESTING_MS, np.mean(shares, axis=0).tolist(), strict=True)) if shares else {}
+
+
+async def _seconds(
+    rank: Rank, kind: str, nbytes: int, computed_s: float, sweep: Sweep, budget_s: float, fewest: int
+) -> torch.Tensor:
+    """Seconds of every repetition of one kind and size after so much compute, float64 [repetitions]."""
+    repeats = _repeats(rank, nbytes, computed_s * (3 if kind == "started" else 1), budget_s, fewest)
+    if kind == "started":
+        found = await _hidden(rank, nbytes, repeats, sweep)
+    else:
+        found = await _timed(rank, kind, nbytes, repeats, sweep, computed_s)
+    return await _common(rank, kind, found) / (2 if kind == "pair" else 1)  # there and back
 
 
 async def pass_checked_epochs(rank: Rank) -> None:
@@ -210,25 +276,25 @@ def since_last_arrival(marks: torch.Tensor, awaited: torch.Tensor | None = None)
 
     `awaited`: as of the function of that name; without it every rank waits for all.
     """
-    begins, ends = marks.permute(2, 1, 0)
+    begins, ends = marks[..., 0].T, marks[..., 1].T
     arrived = begins.nan_to_num(-math.inf)[:, None, :]  # [repetitions, 1, ranks]
     last = arrived if awaited is None else torch.where(awaited, arrived, -math.inf)
     return (ends - last.amax(-1)).nanmean(-1)
 
 
-def _repeats(rank: Rank, nbytes: int, budget_s: float, fewest: int) -> int:
+def _repeats(rank: Rank, nbytes: int, computed_s: float, budget_s: float, fewest: int) -> int:
     """How often an exchange of this size is timed; ranks agree on it, because it depends on sizes only."""
     moved = nbytes * rank.size * rank.size
-    return int(min(100, max(fewest, budget_s / (100e-6 * rank.size + moved / 1.5e9))))
+    return int(min(100, max(fewest, budget_s / (computed_s + 100e-6 * rank.size + moved / 1.5e9))))
 
 
 async def _timed(
-    rank: Rank, kind: str, nbytes: int, repeats: int, work: torch.Tensor, passes: int
+    rank: Rank, kind: str, nbytes: int, repeats: int, sweep: Sweep, computed_s: float
 ) -> list[tuple[float, float]]:
-    """Begin and end of every repetition, `passes` over memory before each; NaN of a rank that has no part in it."""
+    """Begin and end of every repetition, each after so much compute; NaN of a rank that has no part in it."""
     make, times = _effects(rank, kind, nbytes), []
     for _ in range(repeats + WARM_UP):
-        _compute(work, passes)
+        sweep.during(computed_s)
         effects = [build() for build in make[:1]]
         begin = time.perf_counter()
         for build in make:
@@ -237,34 +303,27 @@ async def _timed(
     return times[WARM_UP:]
 
 
-async def _hidden(rank: Rank, nbytes: int, repeats: int, work: torch.Tensor) -> list[tuple[float, float]]:
+async def _hidden(rank: Rank, nbytes: int, repeats: int, sweep: Sweep) -> list[tuple[float, float]]:
     """What an all-to-all costs its rank that is complete before it is waited for: 0 and seconds, of every repetition.
 
     These are what the rank spends on starting it and on waiting for it, and what the compute that hides it takes longer
-    than the same passes over memory just before and after. Which of the two it is depends on whether the threads that
+    than passes over as much memory just before and after. Which of the two it is depends on whether the threads that
     carry the exchange get their core while it starts or later; their sum does not.
     """
-    (make,), passes = _effects(rank, "started", nbytes), HIDING * max(1, nbytes >> 22)
+    (make,), hiding_s = _effects(rank, "started", nbytes), HIDING_S * max(1, nbytes >> 22)
     times = []
     for _ in range(repeats + WARM_UP):
-        alone = _compute(work, PASSES)
+        before, alone = sweep.during(RESTED_S)
+        hiding = max(1, round(hiding_s * before / alone))
         effect, begin = make(), time.perf_counter()
         handle = await rank.start(effect)
-        _compute(work, passes)
+        sweep.over(hiding)
         await rank.wait(handle)
         end = time.perf_counter()
         del effect, handle
-        alone += _compute(work, PASSES)
-        times.append((0.0, end - begin - alone * passes / (2 * PASSES)))
+        alone += sweep.over(before)
+        times.append((0.0, end - begin - alone * hiding / (2 * before)))
     return times[WARM_UP:]
-
-
-def _compute(work: torch.Tensor, passes: int) -> float:
-    """Seconds of so many passes over memory."""
-    begin = time.perf_counter()
-    for _ in range(passes):
-        work.mul_(1.0)
-    return time.perf_counter() - begin
 
 
 def _effects(rank: Rank, kind: str, nbytes: int) -> list[Callable[[], Effect]]:
@@ -311,9 +370,9 @@ def copying_rate(by_ranks: dict[int, dict[str, Line]]) -> tuple[float, float]:
 
 def _main(result: str, budget: str) -> None:
     with connect() as connection:
-        points: Any = run_program(lambda rank: probe(rank, float(budget)), connection)
+        probed: Any = run_program(lambda rank: probe(rank, float(budget)), connection)
     if connection.rank == 0:
-        Path(result).write_bytes(msgspec.json.encode(points))
+        Path(result).write_bytes(msgspec.json.encode(probed))
 
 
 if __name__ == "__main__":

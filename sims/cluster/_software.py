@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import bisect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 from harness.registry import Registry
-from sims.records import dimensioned, key, known_name, named, numbered
+from sims.records import dimensioned, key, known_name, named, numbered, numbered_tables
 from sims.units import Quantity
 
 
@@ -73,17 +74,39 @@ class TransportSpec:
         default={},
     )
     following: dict[str, dict[int, Quantity]] = key(
-        "the same of a collective that begins as soon as the rank is done with the one before: threads and caches are "
-        "still warm; without it, as `measured`",
+        "the same of a collective that begins as soon as the rank is done with the one before, while threads and "
+        "caches are warm; without it, as `measured`",
         named(OPERATIONS, numbered("time", "RANKS")),
         default={},
     )
     rested: Quantity = key(
-        "seconds after the end of the collective before from which on one takes as long as `measured` says; earlier "
-        "ones lie on a line between `following` and that",
+        "seconds after the end of the collective before at which one takes as long as `measured` says",
         dimensioned("time"),
         default=Quantity(15e-3),
     )
+    resting: dict[int, dict[int, Quantity]] = key(
+        "by number of ranks, milliseconds after the end of the collective before: how much of the way its cost has "
+        "come from `following` to `measured`, above 1 after more than `rested`, because compute in between leaves "
+        "other data in the caches; in between on lines; without it, on a line up to `rested` and no further",
+        numbered_tables("RANKS", numbered("number", "MILLISECONDS")),
+        default={},
+    )
+
+    def rested_share(self, ranks: int) -> Callable[[float], float]:
+        """How much of the way the cost of a collective has come from `following` to `measured`, by the seconds since
+        the rank's last one; of so many ranks, or of the nearest number that was measured."""
+        known = self.resting[min(self.resting, key=lambda known: (abs(known - ranks), known))] if self.resting else {}
+        points = {0.0: 0.0} | {ms * 1e-3: share.value for ms, share in known.items()} | {self.rested.value: 1.0}
+        after, shares = sorted(points), [points[at] for at in sorted(points)]
+
+        def share(apart_s: float) -> float:
+            at = bisect.bisect_right(after, apart_s)
+            if at == len(after):
+                return shares[-1]
+            part = (apart_s - after[at - 1]) / (after[at] - after[at - 1])
+            return shares[at - 1] + part * (shares[at] - shares[at - 1])
+
+        return share
 
     def seconds(self, kind: str, ranks: int, *, following: bool = False) -> float:
         """Seconds of software of one collective: between two measured numbers of ranks, and beyond them, on a line.

@@ -63,7 +63,7 @@ MECHANISMS: dict[str, Callable[[Cluster], Model]] = {
     "what hidden exchanges take of compute": _cluster(
         lambda c: replace(c, transport=replace(c.transport, beside=None))
     ),
-    "warm threads of collectives that follow each other": _cluster(
+    "warm caches of collectives that follow each other": _cluster(
         lambda c: replace(c, transport=replace(c.transport, following={}))
     ),
     "jitter of the ranks' compute": _cluster(lambda c: replace(c, stragglers=replace(c.stragglers, jitter=0.0))),

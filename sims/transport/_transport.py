@@ -49,11 +49,7 @@ class Transport:
         self._spec, self._operation_s = spec, {kind: spec.seconds(kind, placement.size) for kind in OPERATIONS}
         self._of_group_s: dict[tuple[str, int, bool], float] = {}  # by kind, number of members, and whether it follows
         self._ended = [-math.inf] * placement.size  # when a rank's last operation did
-        # Threads that wait for a core are not warm: ranks that share cores pay the same after a pause and without one.
-        self._warms = [
-            bool(spec.following) and (profile.kind != "cpu" or placement.shared_cores(rank, profile.cores) is None)
-            for rank, profile in enumerate(profiles)
-        ]
+        self._rested_share = spec.rested_share(placement.size) if spec.following else None
         self._ways: dict[tuple[int, bool], Callable[[int, float], Waits]] = {}
         self._copies: dict[bool, tuple[np.ndarray, np.ndarray]] = {}  # to host -> routes and latencies by rank
         self._buses: dict[int, Bus] = {}  # by link
@@ -82,7 +78,7 @@ class Transport:
         if size == 1 and not isinstance(effect, AllToAll):
             return
         if size > 1:
-            operation.add_busy(rank, self._software_s(_kind(effect), size, rank))
+            operation.add_busy(rank, self._software_s(_kind(effect), size, self.env.now - self._ended[rank]))
         staged = self._staged[rank]
         if staged and (nbytes := staged_bytes(effect, rank)):
             yield from self.copy(rank, nbytes, to_host=True, after=operation.take_busy(rank))
@@ -100,14 +96,13 @@ class Transport:
             yield from self.copy(rank, received, to_host=False)
         self._ended[rank] = self.env.now
 
-    def _software_s(self, kind: str, ranks: int, rank: int) -> float:
-        """A rank's software cost of an operation of so many ranks that it begins now."""
-        rested, rested_after_s = self._fixed_s(kind, ranks, False), self._spec.rested.value
-        apart_s = self.env.now - self._ended[rank]
-        if not self._warms[rank] or apart_s >= rested_after_s:
+    def _software_s(self, kind: str, ranks: int, apart_s: float) -> float:
+        """A rank's software cost of an operation of so many ranks, so long after the end of its last one."""
+        rested = self._fixed_s(kind, ranks, False)
+        if self._rested_share is None:
             return rested
         following = self._fixed_s(kind, ranks, True)
-        return following + (rested - following) * apart_s / rested_after_s
+        return following + max(0.0, rested - following) * self._rested_share(apart_s)
 
     def _fixed_s(self, kind: str, ranks: int, following: bool) -> float:
         if ranks == self.placement.size and not following:

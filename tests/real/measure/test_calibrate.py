@@ -28,6 +28,7 @@ from real.measure._probes import timed
 from real.measure.link_probes import (
     BRIEF_SIZES,
     KINDS,
+    RESTED_S,
     SIZES,
     WARM_UP,
     Line,
@@ -58,6 +59,7 @@ MEASURED: dict[str, Any] = {
         }
         for ranks, rate in ((2, 1.1e9), (3, 0.9e9), (4, 0.5e9))
     },
+    "resting": {2: {5: 0.4, 80: 1.4}, 3: {}, 4: {5: 0.6, 80: 1.2}},
     "provenance": {
         "machine": 'A "fine" CPU', "cores": 2, "python": "3.11.7", "torch": "2.13", "date": "2026-01-02",
         "ranks": 2, "threads": 1, "hosts": 1, "seconds": 9.5,
@@ -94,6 +96,10 @@ def test_files_say_what_was_measured(tmp_path: Path) -> None:
     assert transport.seconds("pair", 8) == pytest.approx(4.8e-4)  # on the line of 3 and 4
     assert loopback.bandwidth.value == pytest.approx(2.7e9)  # three ranks, 0.9 GB/s each
     assert all(quantity.source == "measured" for name, quantity in cluster.quantities() if name != SHARING)
+    assert transport.rested.value == RESTED_S
+    assert {ranks: {ms: q.value for ms, q in of.items()} for ranks, of in transport.resting.items()} == {
+        2: {5: 0.4, 80: 1.4}, 4: {5: 0.6, 80: 1.2},
+    }  # fmt: skip
     text = (tmp_path / "cluster.toml").read_text()
     assert "2026-01-02" in text and "torch 2.13" in text and "4096: 104" in text and "within 7 %" in text
 

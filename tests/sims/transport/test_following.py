@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,10 @@ import torch
 
 from harness.rank import Rank
 from sims.cluster import load_cluster
+from sims.cluster._software import TransportSpec
 from sims.uncertainty import inputs_of
 from sims.uncertainty._inputs import changed_cluster
+from sims.units import Quantity
 from tests.support.simulated import LATENCY, plain, seconds_of, timed, work
 
 SOFTWARE = """
@@ -22,10 +23,9 @@ SOFTWARE = """
 """
 
 
-def reduced(tmp_path: Path, computed: float, software: str = SOFTWARE, rested: str = "20 ms", cores: int = 0) -> float:
+def reduced(tmp_path: Path, computed: float, software: str = SOFTWARE, rested: str = "20 ms") -> float:
     """Seconds that the second of two all-reduces of nothing takes, `computed` seconds after the first."""
     cluster = plain(tmp_path, transport=f'rested = "{rested}"\n{software}')
-    cluster = replace(cluster, cores=cores, one_machine=True)
 
     async def program(rank: Rank, count: int) -> None:
         for index in range(count):
@@ -49,9 +49,26 @@ def test_a_rank_may_need_no_rest(tmp_path: Path) -> None:
     assert reduced(tmp_path, 0.0, rested="0 ms") == pytest.approx(3e-3, abs=4 * LATENCY)
 
 
-@pytest.mark.parametrize(("cores", "seconds"), [(1, 3e-3), (2, 1e-3)])
-def test_threads_that_wait_for_a_core_are_not_warm(tmp_path: Path, cores: int, seconds: float) -> None:
-    assert reduced(tmp_path, 0.0, cores=cores) == pytest.approx(seconds, abs=4 * LATENCY)
+@pytest.mark.parametrize(
+    ("computed", "seconds"), [(0.0, 1e-3), (5e-3, 2e-3), (10e-3, 2.2e-3), (20e-3, 3e-3), (50e-3, 4e-3), (1.0, 5e-3)]
+)
+def test_how_it_grows_may_be_measured(tmp_path: Path, computed: float, seconds: float) -> None:
+    """Half the way after 5 ms, 0.6 after 10, all of it after 20, twice as far from 80 ms on."""
+    measured = SOFTWARE + "[transport.resting.2]\n5 = 0.5\n10 = 0.6\n80 = 2\n"
+    assert reduced(tmp_path, computed, measured) == pytest.approx(seconds, abs=4 * LATENCY)
+
+
+def test_of_other_numbers_of_ranks_the_nearest_counts() -> None:
+    shares = {2: {10: Quantity(0.25)}, 4: {10: Quantity(0.75)}}
+    spec = TransportSpec("gloo", rested=Quantity(20e-3), resting=shares)
+    assert [spec.rested_share(ranks)(10e-3) for ranks in (2, 3, 4, 64)] == [0.25, 0.25, 0.75, 0.75]
+    assert spec.rested_share(4)(15e-3) == pytest.approx(0.875) and spec.rested_share(4)(9.0) == 1.0
+
+
+def test_a_collective_is_never_cheaper_for_rest(tmp_path: Path) -> None:
+    """Where noise made the measured cost the smaller one."""
+    software = SOFTWARE.replace("3 ms", "0.5 ms")
+    assert reduced(tmp_path, 0.3, software) == pytest.approx(1e-3, abs=4 * LATENCY)
 
 
 def test_without_such_costs_it_is_what_was_measured(tmp_path: Path) -> None:
