@@ -53,6 +53,10 @@ FOLLOWING = ("all_to_all", "counted", "all_reduce", "ring", "broadcast", "pair")
 """Kinds that are timed without compute in between too, as small exchanges that follow one another: threads and caches
 are warm then."""
 
+APART = ("broadcast", "pair")
+"""Kinds in which a rank does not wait for all others: without an all-reduce before the compute, ranks would run ahead
+of each other and take cores from those that are timed."""
+
 FOLLOWING_SIZES = SIZES[:4]
 """Bytes: up to 64 KiB, where the software decides."""
 
@@ -166,10 +170,19 @@ def following(kind: str) -> str:
 
 
 class Sweep:
-    """Compute that passes over memory, and so leaves other data in the caches."""
+    """Compute that passes over memory, and so leaves other data in the caches.
+
+    The same work each time, not the same time: as in training, ranks arrive apart by what their times differ.
+    """
 
     def __init__(self) -> None:
-        self._pieces = itertools.cycle(torch.ones(SWEPT).split(PIECE))
+        self._pieces, once = itertools.cycle(torch.ones(SWEPT).split(PIECE)), SWEPT // PIECE
+        self.over(2 * once)
+        self._piece_s = self.over(4 * once) / (4 * once)
+
+    def pieces(self, seconds: float) -> int:
+        """Pieces that take about so long."""
+        return round(seconds / self._piece_s)
 
     def over(self, pieces: int) -> float:
         """Pass over so many pieces; returns the seconds that it took."""
@@ -177,14 +190,6 @@ class Sweep:
         for piece in itertools.islice(self._pieces, pieces):
             piece.mul_(1.0)
         return time.perf_counter() - begin
-
-    def during(self, seconds: float) -> tuple[int, float]:
-        """Pass over pieces for so long; returns how many it were, and the seconds that they took."""
-        pieces, begin = 0, time.perf_counter()
-        while (passed := time.perf_counter() - begin) < seconds:
-            pieces += 1
-            self.over(1)
-        return pieces, passed
 
 
 async def probe(rank: Rank, budget_s: float, sizes: Sequence[int] = SIZES, fewest: int = FEWEST) -> Probed:
@@ -196,10 +201,10 @@ async def probe(rank: Rank, budget_s: float, sizes: Sequence[int] = SIZES, fewes
     await rank.all_reduce(torch.zeros(1), label="begin together")
     await pass_checked_epochs(rank)
     rank.clock.begin_epoch()
+    sweep = Sweep()
     points: dict[str, list[tuple[float, float, float]]] = {}
     asked = [(kind, nbytes, RESTED_S) for kind in KINDS for nbytes in sizes]
     asked += [(kind, nbytes, 0.0) for kind in FOLLOWING for nbytes in FOLLOWING_SIZES]
-    sweep = Sweep()
     for kind, nbytes, computed_s in asked:
         times = await _seconds(rank, kind, nbytes, computed_s, sweep, budget_s, fewest)
         low, high = np.quantile(times.numpy(), (0.25, 0.75)).tolist()
@@ -291,10 +296,13 @@ def _repeats(rank: Rank, nbytes: int, computed_s: float, budget_s: float, fewest
 async def _timed(
     rank: Rank, kind: str, nbytes: int, repeats: int, sweep: Sweep, computed_s: float
 ) -> list[tuple[float, float]]:
-    """Begin and end of every repetition, each after so much compute; NaN of a rank that has no part in it."""
-    make, times = _effects(rank, kind, nbytes), []
+    """Begin and end of every repetition, each after so many seconds of compute, about; NaN of a rank that has no part
+    in it."""
+    make, pieces, times = _effects(rank, kind, nbytes), sweep.pieces(computed_s), []
     for _ in range(repeats + WARM_UP):
-        sweep.during(computed_s)
+        if kind in APART and pieces:
+            await rank.all_reduce(torch.zeros(1), label="compute together")
+        sweep.over(pieces)
         effects = [build() for build in make[:1]]
         begin = time.perf_counter()
         for build in make:
@@ -310,19 +318,19 @@ async def _hidden(rank: Rank, nbytes: int, repeats: int, sweep: Sweep) -> list[t
     than passes over as much memory just before and after. Which of the two it is depends on whether the threads that
     carry the exchange get their core while it starts or later; their sum does not.
     """
-    (make,), hiding_s = _effects(rank, "started", nbytes), HIDING_S * max(1, nbytes >> 22)
-    times = []
+    (make,), beside, times = _effects(rank, "started", nbytes), sweep.pieces(RESTED_S), []
+    hiding = sweep.pieces(HIDING_S * max(1, nbytes >> 22))
     for _ in range(repeats + WARM_UP):
-        before, alone = sweep.during(RESTED_S)
-        hiding = max(1, round(hiding_s * before / alone))
+        await rank.all_reduce(torch.zeros(1), label="compute together")  # or fast ranks would wait for slow ones below
+        alone = sweep.over(beside)
         effect, begin = make(), time.perf_counter()
         handle = await rank.start(effect)
         sweep.over(hiding)
         await rank.wait(handle)
         end = time.perf_counter()
         del effect, handle
-        alone += sweep.over(before)
-        times.append((0.0, end - begin - alone * hiding / (2 * before)))
+        alone += sweep.over(beside)
+        times.append((0.0, end - begin - alone * hiding / (2 * beside)))
     return times[WARM_UP:]
 
 
