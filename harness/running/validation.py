@@ -107,10 +107,15 @@ def seconds_left(done: Sequence[tuple[RunConfig, float]], rest: Sequence[RunConf
 
 
 def typical(epochs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Median seconds by component of the epochs after the warm-up, and `spread`: their interquartile range."""
-    steady = epochs[WARM_UP:]
-    found = {name: statistics.median(epoch["seconds"][name] for epoch in steady) for name in VALIDATED_COMPONENTS}
-    low, high = np.quantile([epoch["seconds"]["epoch"] for epoch in steady], (0.25, 0.75))
+    """Median seconds by component of the epochs after the warm-up, and `spread`: their interquartile range.
+
+    An epoch is the mean over ranks of what it took each, which is `epoch` less `wait` of a result: ranks do not begin
+    an epoch together, so that the longest of these times is more than the time after which epochs follow each other.
+    """
+    steady = [{**each["seconds"], "epoch": each["seconds"]["epoch"] - each["seconds"]["wait"]} for each in epochs]
+    steady = steady[WARM_UP:]
+    found = {name: statistics.median(seconds[name] for seconds in steady) for name in VALIDATED_COMPONENTS}
+    low, high = np.quantile([seconds["epoch"] for seconds in steady], (0.25, 0.75))
     return {**found, "spread": float(high - low)}
 
 

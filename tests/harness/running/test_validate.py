@@ -56,11 +56,11 @@ def made(method: str, predicted: float, measured: float, cluster: str = "local",
     )
 
 
-def epochs(*seconds: float) -> list[dict[str, Any]]:
-    """Epochs as a result file holds them."""
+def epochs(*seconds: float, wait: float = 0.0) -> list[dict[str, Any]]:
+    """Epochs as a result file holds them; `wait`: by how much the longest of a rank is longer than their mean."""
     return [
         {
-            "seconds": dict.fromkeys(VALIDATED_COMPONENTS, s / 4) | {"epoch": s},
+            "seconds": dict.fromkeys(VALIDATED_COMPONENTS, s / 4) | {"epoch": s + wait, "wait": wait},
             "bytes": {"forward": [1, 2], "backward": [3], "reduce": 4, "other": 0, "tiers": {"loopback": 9, "nic": 0}},
         }
         for s in seconds
@@ -138,10 +138,10 @@ def test_methods_that_refuse_a_workload_are_named_and_the_others_are_run() -> No
             command_module._runnable([ValidationCell(config) for config in configs], chosen=chosen)
 
 
-@given(steady=st.lists(st.floats(1e-4, 10), min_size=20, max_size=40))
-def test_typical_epochs_leave_the_warm_up_out(steady: list[float]) -> None:
-    found = typical(epochs(*[1e6] * WARM_UP, *steady))
-    assert found["epoch"] == statistics.median(steady)
+@given(steady=st.lists(st.floats(1e-4, 10), min_size=20, max_size=40), wait=st.sampled_from([0.0, 2.0]))
+def test_typical_epochs_leave_the_warm_up_and_the_wait_out(steady: list[float], wait: float) -> None:
+    found = typical(epochs(*[1e6] * WARM_UP, *steady, wait=wait))
+    assert found["epoch"] == pytest.approx(statistics.median(steady))
     assert found["compute"] == pytest.approx(found["epoch"] / 4)
     assert 0 <= found["spread"] <= max(steady) - min(steady) + 1e-12
 
