@@ -40,14 +40,28 @@ class Draws:
         return {each.name: _factor(each, float(self.normal(each.name)[number])) for each in inputs}
 
     def scatter(self, profile: DeviceProfile, works: Sequence[Work], number: int) -> np.ndarray:
-        """Factors on operators: every one that was timed deviates from the fit of its cost by itself."""
+        """Factors on operators, of mean 1: every one that was timed deviates from the fit of its cost.
+
+        Deviations of one operator at one width are a continuous function of the logarithm of its bytes, independent
+        from one doubling to the next: two ranks whose parts differ by a few rows deviate alike, and do not wait for
+        each other because of it.
+        """
         found = np.ones(len(works))
         for at, work in enumerate(works):
             cost = profile.cost_of(work)
             if cost is not None:
-                z = self.normal(f"{profile.name}: {work}")[number]
-                found[at] = math.exp(MEDIAN * cost.error.value * z)
+                deviation = MEDIAN * cost.error.value
+                z = self._along(f"{profile.name}: {work.name} {work.kind} {work.width}", work.nbytes, number)
+                found[at] = math.exp(deviation * z - deviation**2 / 2)
         return found
+
+    def _along(self, name: str, nbytes: int, number: int) -> float:
+        """A standard normal value that changes with the logarithm of a size: between the draws of two doublings."""
+        doublings = math.log2(max(nbytes, 1))
+        below = math.floor(doublings)
+        part = doublings - below
+        low, high = (float(self.normal(f"{name} {each}")[number]) for each in (below, below + 1))
+        return ((1 - part) * low + part * high) / math.hypot(1 - part, part)
 
 
 def _factor(each: Input, z: float) -> float:

@@ -81,9 +81,13 @@ def test_operators_scatter_by_the_residual_of_their_own_fit() -> None:
     no = Quantity(0.0, "measured")
     cost = OperatorCost(call=no, bytes={}, work={}, error=Quantity(0.1, "measured"))
     profile = replace(load_device("cpu-epyc-1core"), operators={"aten::mm": cost})
-    works = [Work("gemm", nbytes=n, name="aten::mm") for n in range(1, 400)] + [Work("copy", 5, name="aten::copy_")]
-    factors = np.log(Draws(8).scatter(profile, works, 3))
-    assert factors[-1] == 0 and float(np.std(factors[:-1])) == pytest.approx(0.148, rel=0.15)
+    works = [Work("gemm", 1 << 20, width=n, name="aten::mm") for n in range(1, 400)]
+    factors = Draws(8).scatter(profile, [*works, Work("copy", 5, name="aten::copy_")], 3)
+    assert factors[-1] == 1 and float(np.std(np.log(factors[:-1]))) == pytest.approx(0.148, rel=0.15)
+    assert float(np.mean(factors[:-1])) == pytest.approx(1.0, abs=0.02), "their sum is what the fit says"
+    sizes = [Work("gemm", round(2.0 ** (10 + at / 64)), width=64, name="aten::mm") for at in range(640)]
+    along = np.log(Draws(8).scatter(profile, sizes, 3))
+    assert np.abs(np.diff(along)).max() < 0.02 and float(np.std(along)) > 0.05, "parts of nearly equal size are alike"
     (fits,) = [each for each in _device_inputs(profile) if each.is_scatter]
     assert math.log(fits.high) == pytest.approx(1.645 * 0.148, rel=0.01)
 
