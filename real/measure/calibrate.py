@@ -23,7 +23,7 @@ import torch
 from harness.config import LabSpec
 from harness.errors import InputError
 from harness.kernels.triton_code import triton
-from harness.machine import core_count, run_folder, write_atomically
+from harness.machine import core_count, large_tensors, run_folder, write_atomically
 from harness.rank import Rank
 from real import lab
 from real.lab import HostSetup, ThisMachine
@@ -31,7 +31,7 @@ from real.launch import launch
 from real.measure import _gpu_probes as gpu_probes
 from real.measure._calibration_files import cluster_toml, device_toml, gpu_cluster_toml, gpu_device_toml
 from real.measure._probes import bench, jitter, measure_device
-from real.measure.link_probes import BRIEF_FEWEST, BRIEF_SIZES, Probed, lines, probe
+from real.measure.link_probes import BRIEF_FEWEST, BRIEF_SIZES, SIZES, Probed, lines, probe
 from real.rank import run_program
 from real.rank.connection import connect
 from real.rank.health import end_process
@@ -151,10 +151,16 @@ def _link_budget(depth: str) -> float:
 
 
 def _ranks_say(module: str, size: int, threads: int, arguments: list[str], site: HostSetup, kind: Any) -> Any:
-    """The content that rank 0 of `python -m MODULE FILE ARGUMENTS` writes into the file."""
+    """The content that rank 0 of `python -m MODULE FILE ARGUMENTS` writes into the file.
+
+    Ranks keep the memory of their largest messages, as those of a run keep that of their tensors.
+    """
     with run_folder() as folder:
         result = folder / "result.json"
-        launch(["-m", module, str(result), *arguments], size, threads=threads, deadline_s=DEADLINE_S, site=site)
+        launch(
+            ["-m", module, str(result), *arguments], size, threads=threads, deadline_s=DEADLINE_S, site=site,
+            env=large_tensors(SIZES[-1] * size),
+        )  # fmt: skip
         return msgspec.json.decode(result.read_bytes(), type=kind)
 
 
