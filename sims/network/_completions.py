@@ -43,7 +43,7 @@ SHORTEST = 1 / 64
 TOGETHER = 1.01
 """In a window, links whose fair shares agree to this factor saturate together."""
 
-BLOCK = 512
+BLOCK = 128
 """Flows whose completions are looked at together, in one vectorized loop."""
 
 MERGE = 0.5
@@ -202,7 +202,7 @@ def _exact_rates(routes: FlowRoutes, progress: FlowProgress, level: Floats) -> t
     return first, last
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"nnan", "nsz"})
+@njit(cache=True, nogil=True, error_model="numpy")
 def _window_rates(routes: FlowRoutes, progress: FlowProgress, level: Floats, window: float) -> tuple[float, Ints]:
     """Set rates to the lower share of every flow's segments, in loops that the compiler can vectorize.
 
@@ -210,18 +210,20 @@ def _window_rates(routes: FlowRoutes, progress: FlowProgress, level: Floats, win
     """
     (remaining, rate), head, tail = progress, routes.head, routes.tail
     last, ending, found = 0.0, np.empty(remaining.shape[0] + 1, np.int64), 0
-    for flow in range(remaining.shape[0]):
-        rate[flow] = min(level[head[flow]], level[tail[flow]])
     for begin in range(0, remaining.shape[0], BLOCK):
-        end, some = min(begin + BLOCK, remaining.shape[0]), 0
+        end, some, later = min(begin + BLOCK, remaining.shape[0]), 0, 0
         for flow in range(begin, end):
-            seconds = remaining[flow] / rate[flow]  # negative for a flow that has ended
-            last = max(last, seconds)
-            some += (seconds < window) & (seconds >= 0.0)
+            one, two = level[head[flow]], level[tail[flow]]
+            rate[flow] = one if one < two else two
+            some += (remaining[flow] < rate[flow] * window) & (remaining[flow] >= 0.0)
+            later += remaining[flow] > rate[flow] * last
         if some > 0:
             for flow in range(begin, end):
                 ending[found] = flow
                 found += (remaining[flow] < rate[flow] * window) & (remaining[flow] >= 0.0)
+        if later > 0:  # divisions take longest: few blocks have a flow that ends after all before
+            for flow in range(begin, end):
+                last = max(last, remaining[flow] / rate[flow])  # negative for a flow that has ended
     return last, ending[:found].copy()
 
 
@@ -247,6 +249,23 @@ def drain(progress: FlowProgress, seconds: float, slack: float) -> tuple[Ints, F
     for flow in range(remaining.shape[0]):  # the rate of one that ended earlier may be infinite
         remaining[flow] = remaining[flow] - rate[flow] * seconds if remaining[flow] >= 0.0 else ENDED
     return ended, after
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def drain_window(progress: FlowProgress, ending: Ints, seconds: float, slack: float) -> tuple[Ints, Floats]:
+    """`drain` for the first `seconds` of a window in which only the flows `ending` can end."""
+    remaining, rate = progress
+    ended, after, found = np.empty_like(ending), np.empty(ending.shape[0]), 0
+    for flow in ending:
+        if not (remaining[flow] > rate[flow] * (seconds + slack)):
+            needs = remaining[flow] / rate[flow] if remaining[flow] > 0.0 else 0.0
+            ended[found], after[found] = flow, needs if needs < seconds - slack else seconds
+            remaining[flow], rate[flow] = ENDED, 0.0
+            found += 1
+    for flow in range(remaining.shape[0]):  # what rounding takes too much is not below 0, which would be ENDED
+        left = max(remaining[flow] - rate[flow] * seconds, 0.0)
+        remaining[flow] = left if remaining[flow] >= 0.0 else ENDED
+    return ended[:found], after[:found]
 
 
 @njit(cache=True, nogil=True)

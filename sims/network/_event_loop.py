@@ -22,11 +22,12 @@ from sims.network._completions import (
     count_by_segment,
     count_down,
     drain,
+    drain_window,
     look_ahead,
     lower_bound,
     plan,
 )
-from sims.network._flow_index import FlowIndex, FlowRoutes, take_out
+from sims.network._flow_index import LATER, RISING, FlowIndex, FlowRoutes, extend_index, put_back, take_out
 from sims.network._flow_state import FlowHandle, FlowState
 from sims.network._routes import Fabric, Floats, Ints
 
@@ -164,7 +165,11 @@ def _settle(flows: FlowState, now: float, slack: float, found: int) -> int:
     remaining, rate = draining.remaining[scalars.front], draining.rate[scalars.front]
     counts, recorded = GroupCounts(draining.group, flows.groups.pending), flows.finish.shape[0] > 0
     count_down(counts, ahead)  # they end no group
-    ended, after = drain(FlowProgress(remaining[:places], rate[:places]), now - scalars.began, slack)
+    progress, seconds = FlowProgress(remaining[:places], rate[:places]), now - scalars.began
+    if scalars.stale:
+        ended, after = drain_window(progress, flows.ending[: scalars.ending], seconds, slack)
+    else:
+        ended, after = drain(progress, seconds, slack)
     if recorded:
         for at in range(ahead.shape[0]):
             flows.finish[draining.ids[ahead[at]]] = flows.ahead.time[at]
@@ -179,6 +184,9 @@ def _settle(flows: FlowState, now: float, slack: float, found: int) -> int:
         routes, _ = _present(flows)
         for flow in ended:
             take_out(routes, flow)
+        for flow in flows.ending[: scalars.ending]:  # of a window that was cut short, some have not ended
+            if remaining[flow] >= 0.0:
+                put_back(routes, flow)
     if 4 * (places - scalars.alive) > places:
         head, tail, ids, group, kept = draining.head, draining.tail, draining.ids, draining.group, 0
         for flow in range(places):
@@ -213,7 +221,7 @@ def _activate(flows: FlowState, until: float) -> None:
         latent.by_segment[latent.tail[at]] -= latent.nbytes[at]
         scalars.places += 1
         at += 1
-    woken, scalars.indexed = at - batch[first, 0], False
+    woken = at - batch[first, 0]
     scalars.alive, scalars.asleep = scalars.alive + woken, scalars.asleep - woken
     batch[first, 0] = at
     if at == end:
@@ -236,8 +244,12 @@ def _plan(fabric: Fabric, flows: FlowState, now: float, begun: bool, slack: floa
     window = scalars.share * min(scalars.bound, EARLY * now)
     if scalars.last > now:
         window = min(window, max((scalars.last - now) / TAIL, SHORTEST * window))
+    if not _index_begun(flows, routes, progress):
+        scalars.indexed, scalars.sorted = False, scalars.places
     step, last, ending, solves = plan(fabric, routes, progress, window, scalars.stale, scalars.indexed)
-    scalars.stale, scalars.indexed = ending.shape[0] > 0, scalars.bound > 0.0
+    scalars.stale, scalars.ending = ending.shape[0] > 0, ending.shape[0]
+    scalars.indexed, scalars.known = scalars.bound > 0.0, scalars.places
+    flows.ending[: scalars.ending] = ending
     scalars.until, scalars.merge = now + step, now + MERGE * window
     scalars.solves += solves
     scalars.last = now + last
@@ -247,6 +259,19 @@ def _plan(fabric: Fabric, flows: FlowState, now: float, begun: bool, slack: floa
         _note_ends(flows, progress, ending, step, now)
     elif scalars.bound == 0.0:
         _look_ahead(fabric, flows, slack)
+
+
+@njit(cache=True, nogil=True)
+def _index_begun(flows: FlowState, routes: FlowRoutes, progress: FlowProgress) -> bool:
+    """Add the flows that begin to drain to the index; False if there is none, or they are too many for that."""
+    scalars = flows.scalars[0]
+    later = scalars.places - scalars.sorted
+    if not scalars.indexed or later > LATER * scalars.sorted:
+        return False
+    if scalars.known < scalars.places:
+        rate = np.where(progress.remaining[scalars.sorted :] >= 0.0, RISING, 0.0)
+        extend_index(routes, rate, scalars.sorted, scalars.known)
+    return True
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -153,14 +153,15 @@ def _freeze(
         if rising[segment] == taken[segment, 1]:
             continue
         count = 0.0
-        for place in range(index.start[segment], index.start[segment + 1]):
-            other = index.other[place]
-            if taken[other, 1] == 0.0:
-                touched[found] = other
-                found += 1
-            taken[other, 0] += live[other] * share
-            taken[other, 1] += live[other]
-            count += live[other]
+        for part in range(index.start.shape[0]):
+            for place in range(index.start[part, segment], index.start[part, segment + 1]):
+                other = index.other[place]
+                if taken[other, 1] == 0.0:
+                    touched[found] = other
+                    found += 1
+                taken[other, 0] += live[other] * share
+                taken[other, 1] += live[other]
+                count += live[other]
         live[segment] = 0.0
         if taken[segment, 1] == 0.0:
             touched[found] = segment

@@ -25,8 +25,10 @@ SCALARS = np.dtype([
     ("front", np.int64),  # the row of `remaining` and `rate` that is true at `began`
     ("ahead", np.int64), ("ahead_flows", np.int64),  # completions looked ahead, and flows that end in them
     ("ends", np.int64),  # groups that end within the step, in `end_group`, the first one last
+    ("ending", np.int64),  # flows that end in the step, if it is a window
     ("exact_flows", np.int64), ("stale", np.bool_),
-    ("indexed", np.bool_),  # whether the index has all flows that drain
+    ("indexed", np.bool_),  # whether there is an index of the first `known` flows that drain,
+    ("known", np.int64), ("sorted", np.int64),  # of which the first `sorted` are its first part
     ("share", np.float64), ("bound", np.float64),  # of the lower bound that a window is; the bound, 0 for exact steps
     ("began", np.float64), ("until", np.float64), ("merge", np.float64),  # the step; when flows begin at the earliest
     ("renew", np.float64),  # from when on the bound is computed anew
@@ -101,6 +103,7 @@ class FlowState(NamedTuple):
     Attributes:
         scalars: SCALARS [1].
         ahead: [places], flows that end in completions computed ahead, and when.
+        ending: int64 [places], flows that end in the step, if it is a window.
         finish: float64 [flows], when each ended; empty when not recorded.
     """
 
@@ -109,6 +112,7 @@ class FlowState(NamedTuple):
     latent: Latent
     groups: GroupEnds
     ahead: Completions
+    ending: Ints
     finish: Floats
 
 
@@ -142,7 +146,7 @@ def empty() -> FlowState:
     return FlowState(
         scalars, Draining(ints, ints, ints, pairs, np.empty((2, 0)), np.empty((2, 0)), ints, ints, ints, pairs),
         Latent(floats, floats, ints, ints, ints, pairs, np.empty((0, 2), np.int64), floats),
-        GroupEnds(numbers, floats, numbers, numbers), Completions(numbers, floats), floats,
+        GroupEnds(numbers, floats, numbers, numbers), Completions(numbers, floats), numbers, floats,
     )  # fmt: skip
 
 
@@ -157,7 +161,7 @@ def with_groups(state: FlowState, pending: np.ndarray) -> FlowState:
 def with_segments(state: FlowState, segments: int) -> FlowState:
     """The state for a table that has grown to `segments` segments."""
     state.scalars["indexed"] = False
-    draining = state.draining._replace(start=np.zeros(segments + 2, np.int32), rising=np.zeros(segments, np.int32))
+    draining = state.draining._replace(start=np.zeros((2, segments + 2), np.int32), rising=np.zeros(segments, np.int32))
     latent = state.latent._replace(by_segment=_longer(state.latent.by_segment, segments))
     return state._replace(draining=draining, latent=latent)
 
@@ -181,7 +185,8 @@ def with_draining(state: FlowState, flows: int) -> FlowState:
         draining=draining._replace(
             other=np.empty(2 * room, np.int32), place=np.empty((room, 2), np.int32), **grown
         ),
-        ahead=Completions(*(_longer(array[: int(state.scalars["ahead_flows"][0])], room) for array in state.ahead)),
+        ahead=Completions(*(_longer(array[: int(scalars["ahead_flows"])], room) for array in state.ahead)),
+        ending=_longer(state.ending[: int(scalars["ending"])], room),
     )  # fmt: skip
 
 
