@@ -13,7 +13,20 @@ import numpy as np
 
 from harness.errors import InputError
 from sims.cluster._cluster import Cluster
-from sims.cluster._relations import CORE, HOST, MESH, PEER, RACK, SELF, SWITCH, Places, relations, segments_of, sum_over
+from sims.cluster._relations import (
+    CORE,
+    HOST,
+    MESH,
+    PEER,
+    RACK,
+    RELATIONS,
+    SELF,
+    SWITCH,
+    Places,
+    relations,
+    segments_of,
+    sum_over,
+)
 
 Ints = np.ndarray  # int32 [n]
 
@@ -63,7 +76,7 @@ class Placement:
         self._lay_links()
         self.capacity = np.asarray(self._capacity)
         self.latency_s = np.asarray(self._latency)
-        self.segments = self._lay_segments()
+        self.segments = self._lay_segments(self._places.first)
         self._segment_latency = np.where(self.segments >= 0, self.latency_s[self.segments], 0.0).sum(axis=1)
         self._segment_capacity = np.where(self.segments >= 0, self.capacity[self.segments], np.inf).min(axis=1)
 
@@ -75,7 +88,23 @@ class Placement:
         )
         switched = bool(cluster.devices_per_switch) and not self.staged and "peer" not in joined
         inside = PEER if "peer" in joined else HOST
-        return Places(self.host, self.rack, self.switch, self.device, self.slot, mesh, inside, switched, self._slots)
+        first = np.full(len(RELATIONS) + 1, -1, np.int64)
+        return Places(
+            self.host, self.rack, self.switch, self.device, self.slot, mesh, inside, switched, self._slots, first
+        )
+
+    def _present(self) -> set[int]:
+        """The relations that ranks may have with each other."""
+        places, hosts = self._places, int(self.host.max()) + 1
+        racks = int(self.rack.max()) + 1
+        return {
+            relation
+            for relation, found in (
+                (MESH, bool((places.mesh >= 0).any())), (SWITCH, places.switched), (places.inside, self._slots > 1),
+                (RACK, hosts > racks), (CORE, racks > 1),
+            )
+            if found
+        }  # fmt: skip
 
     def _lay_links(self) -> None:
         """Number the links; every `self._<kind>_<direction>` is int32 [size], each rank's link of that kind."""
@@ -140,9 +169,9 @@ class Placement:
         self._latency += [latency] * len(names)
         return (of_rank + first).astype(np.int32)
 
-    def _lay_segments(self) -> np.ndarray:
-        """Segments: the empty one; per relation the heads of all senders, then the tails of all receivers; a head per
-        mesh pair."""
+    def _lay_segments(self, first: np.ndarray) -> np.ndarray:
+        """Segments: the empty one; per relation that ranks have the heads of all senders, then the tails of all
+        receivers; a head per mesh pair. Fills `first` of `Places`."""
         (process_out, process_in), (bus_up, bus_down) = self._process, self._bus
         out, back = [self._nic[0]], [self._nic[1]]
         if not self.staged:
@@ -155,10 +184,14 @@ class Placement:
             across = ([self._loopback], [])
         core = [*out, self._rack[0], self._spine], [self._rack[1], *back]
         nowhere, peer = np.full(self.size, NO_LINK, np.int32), ([self._peer[0]], [self._peer[1]])
-        rows: list[Sequence[Ints]] = [[nowhere[:1]], [nowhere], [nowhere]]
-        for head, tail in (([], []), peer, ([bus_up], [bus_down]), across, (out, back), core):
+        ways = {MESH: ([], []), PEER: peer, SWITCH: ([bus_up], [bus_down]), HOST: across, RACK: (out, back), CORE: core}
+        rows: list[Sequence[Ints]] = [[nowhere[:1]]]
+        for relation in sorted(self._present()):
+            first[relation] = 1 + (len(rows) - 1) * self.size
+            head, tail = ways[relation]
             rows += [[process_out, *head], [*tail, process_in]]
-        if "mesh" in self.cluster.links:
+        if first[MESH] >= 0:
+            first[-1] = 1 + (len(rows) - 1) * self.size
             number = np.full((self.cluster.devices, self.cluster.devices), NO_LINK, np.int32)
             number[tuple(np.transpose(self._mesh_pairs()))] = np.arange(len(self._mesh_pairs()))
             to = number[self.device][:, np.arange(self._slots) % self.cluster.devices]

@@ -23,6 +23,8 @@ class Places(NamedTuple):
         inside: relation of devices of a host that neither a mesh nor a switch joins, PEER or HOST.
         switched: a PCIe switch joins devices.
         slots: most ranks on a host.
+        first: int64 [relations + 1], the first segment of every relation that ranks have, -1 for others and SELF: heads
+            of all senders, then tails of all receivers. The last entry is the first head of a mesh pair.
     """
 
     host: np.ndarray
@@ -34,6 +36,7 @@ class Places(NamedTuple):
     inside: int
     switched: bool
     slots: int
+    first: np.ndarray
 
 
 @njit(cache=True, nogil=True)
@@ -64,10 +67,13 @@ def segments_of(places: Places, src: np.ndarray, dst: np.ndarray, head: np.ndarr
     size = places.host.shape[0]
     for at in range(src.shape[0]):
         relation = _related(places, src[at], dst[at])
-        head[at] = 1 + 2 * relation * size + src[at]
-        tail[at] = 1 + (2 * relation + 1) * size + dst[at]
+        if relation == SELF:
+            head[at] = tail[at] = 0
+            continue
+        head[at] = places.first[relation] + src[at]
+        tail[at] = places.first[relation] + size + dst[at]
         if relation == MESH:
-            head[at] = 1 + 2 * len(RELATIONS) * size + src[at] * places.slots + places.slot[dst[at]]
+            head[at] = places.first[len(RELATIONS)] + src[at] * places.slots + places.slot[dst[at]]
 
 
 @njit(cache=True, nogil=True)
