@@ -263,6 +263,14 @@ def test_lanes_are_the_halves_of_routes(tmp_path: Path) -> None:
         assert (placement.segments[0] == -1).all()
 
 
+@pytest.mark.parametrize(("size", "relations"), [(1, 0), (8, 1), (16, 2)])
+def test_only_relations_that_ranks_have_take_segments(size: int, relations: int) -> None:
+    """Peers on one host, and hosts of one rack; a message to itself crosses the empty segment."""
+    placement = place(load_cluster("h100-512x8"), size)
+    assert len(placement.segments) == 1 + 2 * size * relations
+    assert [part.tolist() for part in placement.segments_of(np.arange(1), np.arange(1))] == [[0], [0]]
+
+
 @pytest.mark.parametrize(
     ("text", "old", "new", "message"),
     [
