@@ -188,7 +188,8 @@ class Wire:
         src, dst, payload, acknowledgements = self._pairs[:, : self._taken].copy()
         groups, self._taken = self._groups[: self._taken].copy(), 0
         segments = self.placement.segments_of(src, dst)
-        latency = self.library.latency(src, dst, payload, *segments)
+        timing = self.network.timing  # otherwise bytes alone are counted
+        latency = self.library.latency(src, dst, payload, *segments) if timing else np.zeros(len(src))
         self.network.add_by_segments(*segments, payload + acknowledgements, latency, groups, last=True)
         if acknowledgements.any():
             self.network.account(self.placement.routes(src, dst), -acknowledgements)
