@@ -122,6 +122,10 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        operator = self.prices.operator(func)
+        if operator.view:  # more than half of all operators
+            self.memory.touch(tensors_of((*args, *kwargs.values()) if kwargs else args), ())
+            return func(*args, **kwargs) if kwargs else func(*args)
         inputs: list[Tensor] = []
         call = None
         if self._shapes is None:
@@ -129,10 +133,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             inputs = tensors_of((*args, *kwargs.values()) if kwargs else args)
         else:
             result, call = self._shapes.call(func, args, kwargs or {}, inputs)
-        operator, meter = self.prices.operator(func), self.meter
-        if operator.view:
-            self.memory.touch(inputs, ())
-            return result
+        meter = self.meter
         outputs = [result] if type(result) is Tensor else tensors_of(result if type(result) in _MANY else (result,))
         self.memory.touch(inputs, outputs, meter.kind == "codec")
         if not meter.paused and not operator.free:
