@@ -1,7 +1,17 @@
 """Resources of the machine: cores, heap, files and locks, the cache folder, worker processes, the source's version."""
 
 from harness.machine._allocator import keep_heap, large_tensors, memory_left
-from harness.machine._cache import building, cache_root, has_entry, load_arrays, store_arrays
+from harness.machine._arrays import Arrays
+from harness.machine._cache import (
+    NewEntry,
+    building,
+    cache_root,
+    has_entry,
+    load_arrays,
+    scratch_in,
+    store_arrays,
+    writing,
+)
 from harness.machine._calibration import (
     FOREIGN,
     HERE,
@@ -22,6 +32,7 @@ from harness.machine._files import (
     write_atomically,
 )
 from harness.machine._large_blocks import large_blocks
+from harness.machine._resident import PeakMemory, resident
 from harness.machine._run_folders import RUN_FOLDER_VARIABLE, Leftover, leftovers, remove_leftover, run_folder, started
 from harness.machine._source import code_version
 from harness.machine._workers import CALL_S, LOST_AGAIN, Died, end_with, map_on_processes
@@ -34,6 +45,7 @@ __all__ = [
     "remove_leftover",
     "run_folder",
     "started",
+    "Arrays",
     "CALL_S",
     "CORES_VARIABLE",
     "LOST_AGAIN",
@@ -44,6 +56,8 @@ __all__ = [
     "HERE",
     "KeptCalibration",
     "Lock",
+    "NewEntry",
+    "PeakMemory",
     "Reserved",
     "building",
     "cache_root",
@@ -63,8 +77,11 @@ __all__ = [
     "processor",
     "remove_scratch",
     "replacing",
+    "resident",
+    "scratch_in",
     "store_arrays",
     "synchronise",
     "usable_cores",
     "write_atomically",
+    "writing",
 ]

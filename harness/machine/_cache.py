@@ -26,6 +26,7 @@ from typing import Literal, TextIO
 import numpy as np
 
 from harness.errors import InputError
+from harness.machine._arrays import Arrays
 from harness.machine._files import YOUNG_S, give_lock, take_lock
 
 _META = "meta.json"
@@ -54,21 +55,60 @@ def store_arrays(folder: Path, arrays: dict[str, np.ndarray], meta: dict[str, ob
     The files are written to a folder beside it, which is then renamed. If another process was faster its entry is
     kept: the key names the content, so both are equal. Raises InputError when the folder cannot be written.
     """
+    with writing(folder) as entry:
+        entry.keep(arrays, meta)
+
+
+class NewEntry(Arrays):
+    """An entry while it is written: arrays that `new` mapped are files of it already."""
+
+    def keep(self, arrays: dict[str, np.ndarray], meta: dict[str, object]) -> None:
+        """Write all arrays, mapped ones included, and the JSON-able `meta`; call it once, last.
+
+        Raises ValueError for an array with the name of a mapped one that is another.
+        """
+        assert self.folder is not None
+        listing = {}
+        for name, array in arrays.items():
+            plain = np.asarray(array, order="C")
+            made = self.mapped.get(name)
+            if made is None:
+                np.save(self.folder / f"{name}.npy", plain, allow_pickle=False)
+            elif made.ctypes.data != plain.ctypes.data or made.shape != plain.shape or made.dtype != plain.dtype:
+                raise ValueError(f"{name} is not the array that was mapped under this name")
+            listing[name] = [str(array.dtype), list(array.shape), _checksum(plain)]
+        (self.folder / _META).write_text(json.dumps({"arrays": listing, "meta": meta}, sort_keys=True))
+
+
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[NewEntry]:
+    """An entry to fill, which appears as `folder` when the context ends without an error, as `store_arrays` says."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     except OSError as error:
         raise _unwritable(folder, error) from error
     try:
-        listing = {}
-        for name, array in arrays.items():
-            plain = np.asarray(array, order="C")
-            np.save(made / f"{name}.npy", plain, allow_pickle=False)
-            listing[name] = [str(array.dtype), list(array.shape), _checksum(plain)]
-        (made / _META).write_text(json.dumps({"arrays": listing, "meta": meta}, sort_keys=True))
+        yield NewEntry(made)
         publish_folder(made, folder)
     except OSError as error:
         raise _unwritable(folder, error) from error
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def scratch_in(folder: Path) -> Iterator[Arrays]:
+    """Arrays that nobody needs after the context, mapped from a hidden folder in `folder`, which exists.
+
+    Raises InputError when it cannot be written.
+    """
+    try:
+        made = Path(tempfile.mkdtemp(prefix=".scratch.", dir=folder))
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    try:
+        yield Arrays(made)
     finally:
         shutil.rmtree(made, ignore_errors=True)
 
