@@ -11,7 +11,7 @@ from harness.commands.cells import deliver, json_target, writable
 from harness.commands.tables import cuts_table, quality_table
 from harness.config import RunConfig
 from harness.errors import InputError
-from harness.partition import parse_partitioner
+from harness.partition import Folder, PartitionFolder, parse_partitioner
 from harness.registry import short_text
 from harness.running import cuts_by, prepare
 
@@ -33,12 +33,23 @@ def main(args: argparse.Namespace) -> int:
     head = f"{graph['name']}: {size}, by {folder.settings['partitioner']}"
     lines = [f"note: {note}" for note in graph["notes"]]
     lines.append(f"partitioned in {folder.seconds:.2f} s, kept in {folder.path}")
+    lines += _memory(folder)
     if args.export is not None:
         folder.export(args.export)
         lines.append(f"exported: {args.export}")
     content = {"graph": graph, "settings": folder.settings, "quality": summary, "parts": rows}
     deliver(content, [head, *quality_table(summary, rows), *lines], args.json)
     return 0
+
+
+def _memory(folder: Folder) -> list[str]:
+    """What the parts of an edge cut took that were made now, beside what was said before."""
+    found = folder.memory if isinstance(folder, PartitionFolder) else None
+    if found is None:
+        return []
+    measured, stated, later = (size / 2**30 for size in (found.measured, found.stated.peak, found.of_parts.peak))
+    beside = f" (beside what {found.stated.unknown} takes)" if found.stated.unknown else ""
+    return [f"memory {measured:.2f} GiB at most; up to {stated:.2f} stated{beside}, {later:.2f} once the cut was known"]
 
 
 def _short(partitioner: str) -> str:

@@ -7,8 +7,10 @@ reports and tests that need a single assignment.
 from harness.partition.edge._assign import assign
 from harness.partition.edge._build import build_part, build_parts, features, labels
 from harness.partition.edge._layout import Layout, Renumber, bucket, lay_out, totals_of
+from harness.partition.edge._memory import BuildMemory, build_memory
 from harness.partition.edge._quality import OverlapQuality, Quality, quality, quality_of
 from harness.partition.edge._store import (
+    MemoryOfBuild,
     PartitionFolder,
     assigned,
     export_partition,
@@ -25,7 +27,9 @@ from harness.partition.edge._store import (
 )
 
 __all__ = [
+    "BuildMemory",
     "Layout",
+    "MemoryOfBuild",
     "OverlapQuality",
     "PartitionFolder",
     "Quality",
@@ -33,6 +37,7 @@ __all__ = [
     "assign",
     "assigned",
     "bucket",
+    "build_memory",
     "build_part",
     "build_parts",
     "export_partition",

@@ -17,7 +17,7 @@ def assign(graph: Graph, text: str, num_parts: int, seed: int = 0) -> np.ndarray
 
     Raises InputError for a text that is no edge-cut partitioner, fewer than one part, or more parts than nodes.
     """
-    chosen = _parsed(text)
+    chosen = node_partitioner(text)
     if num_parts < 1:
         raise InputError(f"cannot partition {graph.name} into {num_parts} parts; ask for at least 1")
     if num_parts > max(graph.num_nodes, 1):
@@ -35,12 +35,13 @@ def node_settings(text: str, num_parts: int, seed: int) -> dict[str, Any]:
     Keys: partitioner (every option written out), num_parts, seed (None where it changes nothing), and library where
     the partitioner has one of its own.
     """
-    chosen = _parsed(text)
+    chosen = node_partitioner(text)
     settings = {"partitioner": text_of(chosen), "num_parts": num_parts, "seed": seed if chosen.seeded else None}
     return settings | ({"library": chosen.library} if chosen.library else {})
 
 
-def _parsed(text: str) -> NodePartitioner:
+def node_partitioner(text: str) -> NodePartitioner:
+    """The edge cut that `name` or `name:option=value:...` describes. InputError for anything else."""
     chosen = parse_partitioner(text)
     if not isinstance(chosen, NodePartitioner):
         raise InputError(f"partitioner {text} assigns edges to parts; an edge cut needs one that assigns nodes")

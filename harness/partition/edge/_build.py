@@ -1,7 +1,8 @@
 """Builds the part of one rank from a layout: sparse blocks with transposes, exchange plan, features, labels, split.
 
-Building a part reads its own edges once, whatever the number of parts. Owners and numberings are chosen elsewhere;
-nothing is cached or sent here.
+Building a part reads its own edges once, whatever the number of parts, and writes its arrays front to back where they
+are made, which may be in files: then memory grows with nodes, not with edges. Owners and numberings are chosen
+elsewhere; nothing is cached or sent here.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ import scipy.sparse as sp
 import torch
 from numba import njit
 
-from harness.graphs import Block, Graph, HaloPlan, LocalGraph, Part
-from harness.kernels.csr import transpose
+from harness.graphs import Block, Graph, HaloPlan, LocalGraph, Part, position_dtype
+from harness.machine import Arrays
 from harness.partition.edge._layout import Layout, Renumber, lay_out
+from harness.partition.edge._transpose import transpose_into
+
+_AT_ONCE = 64 << 20
+"""Bytes of features or labels that are copied at once."""
 
 
 def build_parts(graph: Graph, owner: np.ndarray, num_parts: int, renumber: Renumber = 0) -> list[Part]:
@@ -22,23 +27,49 @@ def build_parts(graph: Graph, owner: np.ndarray, num_parts: int, renumber: Renum
     return [build_part(graph, layout, rank) for rank in range(num_parts)]
 
 
-def build_part(graph: Graph, layout: Layout, rank: int, with_x: bool = True) -> Part:
-    """The part of `rank`, O(E/P + N); `layout` is that of the same graph. Features are dense."""
+def build_part(
+    graph: Graph,
+    layout: Layout,
+    rank: int,
+    with_x: bool = True,
+    room: Arrays | None = None,
+    scratch: Arrays | None = None,
+) -> Part:
+    """The part of `rank`, O(E/P + N); `layout` is that of the same graph. Features are dense.
+
+    Args:
+        room: makes the arrays of the part, under the names of its files in the cache; by default they are in memory.
+        scratch: makes what is needed on the way and may have an entry for every edge; by default nothing is, and
+            blocks of any size are sorted in memory.
+    """
+    room = Arrays() if room is None else room
     nodes, low = layout.nodes(rank), int(layout.offsets[rank])
-    halo_nodes = layout.order[layout.halos[rank]]
-    own, halo = _blocks(graph, layout, rank)
-    x = features(graph, nodes) if with_x else None
+    halo = layout.halos[rank]
+    ids, halo_ids, degree, halo_degree = (
+        room.new(name, (count,), np.int64)
+        for name, count in (("nodes", len(nodes)), ("halo_nodes", len(halo)), ("degree", len(nodes)),
+                            ("halo_degree", len(halo)))
+    )  # fmt: skip
+    ids[:] = nodes
+    _take(layout.order, halo, halo_ids)
+    column = np.empty(graph.num_nodes, layout.order.dtype)  # only nodes with an edge into the part are written and read
+    _number(graph.indptr, ids, False, column, degree)
+    _number(graph.indptr, halo_ids, True, column, halo_degree)
+    own, outer = _blocks(graph, layout, rank, column, room)
+    del column
+    blocks = (_block(*own, len(nodes), "own", room, scratch), _block(*outer, len(halo), "halo", room, scratch))
+    x = features(graph, nodes, room) if with_x else None
     dense = x.toarray() if isinstance(x, sp.csr_matrix) else x
     train, val, test = (_local(split, low, len(nodes)) for split in layout.splits)
     return Part(
         rank=rank,
         num_parts=layout.num_parts,
-        nodes=_int64(nodes),
-        halo_nodes=_int64(halo_nodes),
-        graph=LocalGraph(own, halo, _degree(graph, nodes), _degree(graph, halo_nodes)),
-        plan=_plan(layout, rank),
+        nodes=torch.from_numpy(ids),
+        halo_nodes=torch.from_numpy(halo_ids),
+        graph=LocalGraph(*blocks, torch.from_numpy(degree), torch.from_numpy(halo_degree)),
+        plan=_plan(layout, rank, room),
         x=None if dense is None else torch.from_numpy(dense),
-        y=labels(graph, nodes),
+        y=labels(graph, nodes, room),
         train=train,
         val=val,
         test=test,
@@ -46,37 +77,68 @@ def build_part(graph: Graph, layout: Layout, rank: int, with_x: bool = True) -> 
     )
 
 
-def features(graph: Graph, nodes: np.ndarray) -> np.ndarray | sp.csr_matrix | None:
-    """The feature rows of `nodes`, float32 [len(nodes), F], dense or sparse as the graph has them."""
-    return None if graph.x is None else graph.x[nodes]
+def features(graph: Graph, nodes: np.ndarray, room: Arrays | None = None) -> np.ndarray | sp.csr_matrix | None:
+    """The feature rows of `nodes`, float32 [len(nodes), F], dense or sparse as the graph has them.
+
+    `room` makes the dense ones, as "x"; by default they are in memory.
+    """
+    if graph.x is None or not isinstance(graph.x, np.ndarray):
+        return None if graph.x is None else graph.x[nodes]
+    return _rows(
+        graph.x, nodes, (Arrays() if room is None else room).new("x", (len(nodes), *graph.x.shape[1:]), graph.x.dtype)
+    )
 
 
-def _blocks(graph: Graph, layout: Layout, rank: int) -> tuple[Block, Block]:
-    """The edges into the rank's nodes, split by whether it owns the source."""
-    halo, num_own = layout.halos[rank], len(layout.nodes(rank))
-    where = (graph.indptr, graph.indices, layout.nodes(rank), layout.position, int(layout.offsets[rank]))
-    own_ptr, halo_ptr = (ptr.astype(np.int32) if ptr[-1] < 2**31 else ptr for ptr in _count(*where))
-    own = _block(own_ptr, *_fill_own(*where, np.empty(own_ptr[-1], own_ptr.dtype)), num_own)
-    slot = np.empty(len(layout.order), halo_ptr.dtype)  # only the halo's entries are written and read
-    slot[halo] = np.arange(len(halo), dtype=halo_ptr.dtype)
-    outer = _block(halo_ptr, *_fill_halo(*where, slot, np.empty(halo_ptr[-1], halo_ptr.dtype)), len(halo))
+def labels(graph: Graph, nodes: np.ndarray, room: Arrays | None = None) -> torch.Tensor | None:
+    """The labels of `nodes`, int64 [len(nodes)], or float32 [len(nodes), C]; `room` makes them, as "y"."""
+    if graph.y is None:
+        return None
+    kind = np.float32 if graph.multilabel else np.int64
+    room = Arrays() if room is None else room
+    return torch.from_numpy(_rows(graph.y, nodes, room.new("y", (len(nodes), *graph.y.shape[1:]), kind)))
+
+
+def _rows(table: np.ndarray, nodes: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """Write the rows of `nodes` to `out`, some at a time, since they pass through memory."""
+    step = max(1, _AT_ONCE // max(1, out.nbytes // max(len(nodes), 1)))
+    for begin in range(0, len(nodes), step):
+        out[begin : begin + step] = table[nodes[begin : begin + step]]
+    return out
+
+
+def _blocks(
+    graph: Graph, layout: Layout, rank: int, column: np.ndarray, room: Arrays
+) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Row pointers and columns of the edges into the rank's nodes, split by whether it owns the source."""
+    nodes, cut = layout.nodes(rank), int(layout.cut[rank])
+    sides = []
+    for side, nnz in (("own", _num_edges(graph.indptr, nodes) - cut), ("halo", cut)):
+        dtype = torch.empty(0, dtype=position_dtype(nnz)).numpy().dtype
+        sides.append((room.new(f"{side}_indptr", (len(nodes) + 1,), dtype), room.new(f"{side}_indices", (nnz,), dtype)))
+    own, outer = sides
+    _fill(graph.indptr, graph.indices, nodes, column, *own, *outer)
     return own, outer
 
 
-def _block(indptr: np.ndarray, indices: np.ndarray, ascending: bool, num_cols: int) -> Block:
-    """A block from rows with unsorted columns: transposing twice is a counting sort of the columns."""
-    transposed = transpose(indptr, indices, num_cols)
-    if not ascending:
-        indptr, indices = transpose(*transposed, len(indptr) - 1)
-    return Block(*map(torch.from_numpy, (indptr, indices, *transposed)))
+def _block(
+    indptr: np.ndarray, indices: np.ndarray, num_cols: int, side: str, room: Arrays, scratch: Arrays | None
+) -> Block:
+    """The block with its transpose."""
+    t_indptr = room.new(f"{side}_t_indptr", (num_cols + 1,), indptr.dtype)
+    t_indices = room.new(f"{side}_t_indices", indices.shape, indices.dtype)
+    transpose_into(indptr, indices, t_indptr, t_indices, scratch)
+    return Block(*map(torch.from_numpy, (indptr, indices, t_indptr, t_indices)))
 
 
-def _plan(layout: Layout, rank: int) -> HaloPlan:
+def _plan(layout: Layout, rank: int, room: Arrays) -> HaloPlan:
     """The rows to send follow from the halos of the other parts, without a reverse adjacency."""
     ends = layout.bounds[:, rank : rank + 2]
-    requested = [halo[a:b] for halo, (a, b) in zip(layout.halos, ends, strict=True)]
-    rows = np.concatenate(requested).astype(np.int64) - layout.offsets[rank]
-    return HaloPlan(torch.from_numpy(rows), ends[:, 1] - ends[:, 0], np.diff(layout.bounds[rank]))
+    counts = ends[:, 1] - ends[:, 0]
+    rows, at = room.new("send_rows", (int(counts.sum()),), np.int64), 0
+    for halo, (a, b) in zip(layout.halos, ends.tolist(), strict=True):
+        np.subtract(halo[a:b], layout.offsets[rank], out=rows[at : at + b - a], dtype=np.int64)
+        at += b - a
+    return HaloPlan(torch.from_numpy(rows), counts, np.diff(layout.bounds[rank]))
 
 
 def _local(split: np.ndarray, low: int, num_own: int) -> torch.Tensor:
@@ -84,74 +146,69 @@ def _local(split: np.ndarray, low: int, num_own: int) -> torch.Tensor:
     return _int64(split[begin:end]) - low
 
 
-def labels(graph: Graph, nodes: np.ndarray) -> torch.Tensor | None:
-    if graph.y is None:
-        return None
-    return torch.from_numpy(graph.y[nodes].astype(np.float32 if graph.multilabel else np.int64))
-
-
-def _degree(graph: Graph, nodes: np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(graph.indptr[nodes.astype(np.int64) + 1] - graph.indptr[nodes])
-
-
 def _int64(array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(array.astype(np.int64))
 
 
 @njit(cache=True, nogil=True)
-def _count(
-    indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray, position: np.ndarray, low: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Row pointers, int64 [n_own+1], of the edges from inside and from outside the part."""
-    own, halo = np.zeros(len(nodes) + 1, np.int64), np.zeros(len(nodes) + 1, np.int64)
-    high = low + len(nodes)
-    for row in range(len(nodes)):
-        inside, v = 0, nodes[row]
-        for e in range(indptr[v], indptr[v + 1]):
-            p = position[indices[e]]
-            inside += p >= low and p < high
-        own[row + 1] = own[row] + inside
-        halo[row + 1] = halo[row] + indptr[v + 1] - indptr[v] - inside
-    return own, halo
+def _take(values: np.ndarray, places: np.ndarray, out: np.ndarray) -> None:
+    """Write the values at `places` to `out`; numpy would convert the places to 64 bits."""
+    for i in range(len(places)):
+        out[i] = values[places[i]]
 
 
 @njit(cache=True, nogil=True)
-def _fill_own(
-    indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray, position: np.ndarray, low: int, out: np.ndarray
-) -> tuple[np.ndarray, bool]:
-    """Write the own columns row by row to `out`; also returns whether every row ascends."""
-    at, high, ascending = 0, low + len(nodes), True
+def _number(indptr: np.ndarray, nodes: np.ndarray, outside: bool, column: np.ndarray, degree: np.ndarray) -> None:
+    """Write the local column of every one of `nodes` to `column`, i or, outside the part, -1 - i; and its degree."""
+    for i in range(len(nodes)):
+        v = nodes[i]
+        column[v] = -1 - i if outside else i
+        degree[i] = indptr[v + 1] - indptr[v]
+
+
+@njit(cache=True, nogil=True)
+def _num_edges(indptr: np.ndarray, nodes: np.ndarray) -> int:
+    """Edges into `nodes`."""
+    count = 0
     for v in nodes:
-        last = -1
-        for e in range(indptr[v], indptr[v + 1]):
-            p = position[indices[e]]
-            if p >= low and p < high:
-                ascending = ascending and p >= last
-                last = p
-                out[at] = p - low
-                at += 1
-    return out, ascending
+        count += indptr[v + 1] - indptr[v]
+    return count
 
 
 @njit(cache=True, nogil=True)
-def _fill_halo(
+def _fill(
     indptr: np.ndarray,
     indices: np.ndarray,
     nodes: np.ndarray,
-    position: np.ndarray,
-    low: int,
-    slot: np.ndarray,
-    out: np.ndarray,
-) -> tuple[np.ndarray, bool]:
-    """Write the halo columns row by row to `out`; also returns whether every row ascends."""
-    at, high, ascending = 0, low + len(nodes), True
-    for v in nodes:
-        last = -1
-        for e in range(indptr[v], indptr[v + 1]):
-            p = position[indices[e]]
-            if p < low or p >= high:
-                ascending = ascending and p >= last
-                last = p
-                out[at] = slot[p]
-                at += 1
-    return out, ascending
+    column: np.ndarray,
+    own_ptr: np.ndarray,
+    own: np.ndarray,
+    halo_ptr: np.ndarray,
+    halo: np.ndarray,
+) -> None:
+    """Write row pointers and ascending columns of both blocks, row by row and each position once.
+
+    The sources of a row ascend by id, and so do columns that are numbered by id; others are sorted in their row.
+    """
+    a, b = 0, 0
+    own_ptr[0], halo_ptr[0] = 0, 0
+    for row in range(len(nodes)):
+        first_a, first_b, last_a, last_b, sorted_a, sorted_b = a, b, -1, -1, True, True
+        for e in range(indptr[nodes[row]], indptr[nodes[row] + 1]):
+            found = int(column[indices[e]])
+            if found >= 0:
+                own[a] = found
+                sorted_a &= found >= last_a
+                last_a = found
+                a += 1
+            else:
+                found = -1 - found
+                halo[b] = found
+                sorted_b &= found >= last_b
+                last_b = found
+                b += 1
+        if not sorted_a:
+            own[first_a:a].sort()
+        if not sorted_b:
+            halo[first_b:b].sort()
+        own_ptr[row + 1], halo_ptr[row + 1] = a, b

@@ -16,11 +16,15 @@ from numba import njit
 from harness.errors import InputError
 from harness.graphs import Graph, Totals, index_dtype
 from harness.kernels.edges import induced
+from harness.machine import Arrays
 from harness.partition.partitioners import metis, undirected
 
 Renumber = int | Literal["auto"]
 """0 keeps ascending ids inside a part; k sorts them by a METIS clustering of the part into k clusters; "auto" chooses
 k per part. Clustered rows halve the aggregation time on graphs with communities and change no result."""
+
+CLUSTERED_EDGES = 30_000_000
+"""Edges inside a part above which "auto" does not cluster it: METIS would take longer than it saves."""
 
 _CLUSTER_SEED = 0  # one seed, so that equal assignments give equal parts
 
@@ -30,9 +34,9 @@ class Layout:
     """The local order of every part, and every part's halo. N nodes, P parts."""
 
     order: np.ndarray  # [N] node at every position
-    position: np.ndarray  # [N] position of every node
     offsets: np.ndarray  # int64 [P+1] first position of every part
     halos: tuple[np.ndarray, ...]  # per part: ascending positions of its halo nodes
+    cut: np.ndarray  # int64 [P] edges into every part that come from another one
     bounds: np.ndarray  # int64 [P, P+1]: halos[i][bounds[i, j]:bounds[i, j+1]] are owned by part j
     splits: tuple[np.ndarray, ...]  # ascending positions of the train, val and test nodes
     totals: Totals
@@ -46,10 +50,13 @@ class Layout:
         return self.order[self.offsets[rank] : self.offsets[rank + 1]]
 
 
-def lay_out(graph: Graph, owner: np.ndarray, num_parts: int, renumber: Renumber = 0) -> Layout:
+def lay_out(
+    graph: Graph, owner: np.ndarray, num_parts: int, renumber: Renumber = 0, room: Arrays | None = None
+) -> Layout:
     """The positions of all nodes and the halo of every part, O(E + P N / 1000), without the parts themselves.
 
-    Raises InputError unless `owner` is int [N] in 0..num_parts-1 and `renumber` is "auto" or not negative.
+    `room` makes the halos, which together may have as many entries as the graph has edges; by default they are in
+    memory. Raises InputError unless `owner` is int [N] in 0..num_parts-1 and `renumber` is "auto" or not negative.
     """
     check_owner(graph, owner, num_parts)
     if renumber != "auto" and (not isinstance(renumber, int) or renumber < 0):
@@ -58,13 +65,14 @@ def lay_out(graph: Graph, owner: np.ndarray, num_parts: int, renumber: Renumber 
     symmetric = graph.is_symmetric()
     if renumber != 0:
         for low, high in zip(offsets[:-1], offsets[1:], strict=True):
-            order[low:high] = _clustered(graph, order[low:high], renumber, symmetric)
+            order[low:high] = _clustered(graph, order[low:high], owner, renumber, symmetric)
     position = np.empty_like(order)
     position[order] = np.arange(len(order), dtype=order.dtype)
-    halos = _halos(graph, order, position, offsets)
-    bounds = np.array([np.searchsorted(halo, offsets) for halo in halos], np.int64).reshape(num_parts, num_parts + 1)
+    halos, cut = _halos(graph, order, position, offsets, Arrays() if room is None else room)
+    ends = offsets.astype(order.dtype)  # of the halos' type: else every halo would be converted
+    bounds = np.array([np.searchsorted(halo, ends) for halo in halos], np.int64).reshape(num_parts, num_parts + 1)
     splits = tuple(order[:0] if s is None else np.sort(position[s]) for s in (graph.train, graph.val, graph.test))
-    return Layout(order, position, offsets, halos, bounds, splits, totals_of(graph, symmetric))
+    return Layout(order, offsets, halos, cut, bounds, splits, totals_of(graph, symmetric))
 
 
 def check_owner(graph: Graph, owner: np.ndarray, num_parts: int) -> None:
@@ -79,33 +87,41 @@ def check_owner(graph: Graph, owner: np.ndarray, num_parts: int) -> None:
 def num_clusters(renumber: Renumber, num_own: int, num_edges: int) -> int:
     """Number of clusters that renumber a part of `num_own` nodes with `num_edges` edges among them; 0 = none.
 
-    "auto" clusters if that saves time: not below 10,000 nodes (the rows fit in cache) and not above 30 M edges (METIS
-    would take longer than it saves). About 1,000 nodes per cluster, 8 to 200 clusters.
+    "auto" clusters if that saves time: not below 10,000 nodes (the rows fit in cache) and not above `CLUSTERED_EDGES`.
+    About 1,000 nodes per cluster, 8 to 200 clusters.
     """
     if renumber == "auto":
-        worth_it = num_own >= 10_000 and num_edges <= 30_000_000
+        worth_it = num_own >= 10_000 and num_edges <= CLUSTERED_EDGES
         return min(200, max(8, num_own // 1000)) if worth_it else 0
     return min(renumber, num_own) if renumber > 1 else 0
 
 
-def _clustered(graph: Graph, nodes: np.ndarray, renumber: Renumber, symmetric: bool) -> np.ndarray:
+def _clustered(graph: Graph, nodes: np.ndarray, owner: np.ndarray, renumber: Renumber, symmetric: bool) -> np.ndarray:
     """The ascending `nodes` of one part, sorted by (cluster, id)."""
     if not num_clusters(renumber, len(nodes), 0):
         return nodes
-    indptr, indices = induced(graph.indptr, graph.indices, nodes)
-    clusters = num_clusters(renumber, len(nodes), len(indices))
+    clusters = num_clusters(renumber, len(nodes), _num_inside(graph.indptr, graph.indices, nodes, owner))
     if not clusters:
         return nodes
+    indptr, indices = induced(graph.indptr, graph.indices, nodes)
     # one refinement pass: half the time of ten, with equally good clusters
     cluster = metis(*undirected(indptr, indices, symmetric), clusters, _CLUSTER_SEED, "cut", passes=1)
     return np.take(nodes, bucket(cluster, clusters, nodes[:0])[1])
 
 
-def _halos(graph: Graph, order: np.ndarray, position: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, ...]:
-    visited = np.zeros(len(order), np.bool_)
-    ends = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
-    halos = (_outside(graph.indptr, graph.indices, order[low:high], position, low, visited) for low, high in ends)
-    return tuple(np.sort(halo) for halo in halos)
+def _halos(
+    graph: Graph, order: np.ndarray, position: np.ndarray, offsets: np.ndarray, room: Arrays
+) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """The halo and the number of cut edges of every part."""
+    visited, outside = np.zeros(len(order), np.bool_), np.empty_like(order)
+    halos, cut = list[np.ndarray](), np.zeros(len(offsets) - 1, np.int64)
+    for rank, (low, high) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
+        where = (graph.indptr, graph.indices, order[low:high], position, low)
+        count, cut[rank] = _outside(*where, visited, outside)
+        outside[:count].sort()
+        halos.append(room.new(f"halo-{rank:05d}", (count,), order.dtype))
+        halos[-1][:] = outside[:count]
+    return tuple(halos), cut
 
 
 def totals_of(graph: Graph, symmetric: bool) -> Totals:
@@ -139,22 +155,40 @@ def bucket(key: np.ndarray, num_keys: int, like: np.ndarray) -> tuple[np.ndarray
 
 
 @njit(cache=True, nogil=True)
-def _outside(
-    indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray, position: np.ndarray, low: int, visited: np.ndarray
-) -> np.ndarray:
-    """Positions outside the part that have an edge into it, each once, unsorted; `visited` is reset to False."""
-    num_edges = 0
+def _num_inside(indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray, owner: np.ndarray) -> int:
+    """Edges among the nodes of one part."""
+    inside = 0
     for v in nodes:
-        num_edges += indptr[v + 1] - indptr[v]
-    outside = np.empty(min(num_edges, len(position)), position.dtype)
-    at, high = 0, low + len(nodes)
+        part = owner[v]
+        for e in range(indptr[v], indptr[v + 1]):
+            inside += owner[indices[e]] == part
+    return inside
+
+
+@njit(cache=True, nogil=True)
+def _outside(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    nodes: np.ndarray,
+    position: np.ndarray,
+    low: int,
+    visited: np.ndarray,
+    outside: np.ndarray,
+) -> tuple[int, int]:
+    """Write the positions outside the part that have an edge into it to `outside`, each once, unsorted.
+
+    Returns their number and that of the edges; `visited` is reset to False.
+    """
+    at, cut, high = 0, 0, low + len(nodes)
     for v in nodes:
         for e in range(indptr[v], indptr[v + 1]):
             p = position[indices[e]]
-            if (p < low or p >= high) and not visited[p]:
-                visited[p] = True
-                outside[at] = p
-                at += 1
+            if p < low or p >= high:
+                cut += 1
+                if not visited[p]:
+                    visited[p] = True
+                    outside[at] = p
+                    at += 1
     for i in range(at):
         visited[outside[i]] = False
-    return outside[:at].copy()
+    return at, cut

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numba import njit
 
-from harness.graphs import Graph, Part
+from harness.graphs import Graph, Part, index_dtype
 from harness.partition.edge._layout import bucket, check_owner
 
 
@@ -81,7 +81,7 @@ class Quality:
 def quality(graph: Graph, owner: np.ndarray, num_parts: int) -> Quality:
     """The quality of an assignment, O(E + N). Raises InputError unless `owner` is int [N] in 0..num_parts-1."""
     check_owner(graph, owner, num_parts)
-    inner, order = bucket(owner, num_parts, graph.indptr)
+    inner, order = bucket(owner, num_parts, np.empty(0, index_dtype(graph.num_nodes)))
     counts = _tally(graph.indptr, graph.indices, owner, order, num_parts)
     return Quality(tuple(np.diff(inner).tolist()), *(tuple(row.tolist()) for row in counts))
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+import logging
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -19,15 +20,40 @@ import torch
 
 from harness.errors import InputError
 from harness.graphs import Block, Graph, HaloPlan, LocalGraph, Part, Totals
-from harness.machine import building, cache_root, has_entry, load_arrays, store_arrays
+from harness.machine import (
+    PeakMemory,
+    building,
+    cache_root,
+    has_entry,
+    load_arrays,
+    scratch_in,
+    store_arrays,
+    writing,
+)
 from harness.partition.edge._assign import assign, node_settings
 from harness.partition.edge._build import build_part, features
 from harness.partition.edge._layout import Renumber, lay_out
+from harness.partition.edge._memory import BuildMemory, build_memory
 from harness.partition.edge._quality import OverlapQuality, Quality, quality
 from harness.partition.partitioners import kaminpar_version, metis_version
 
 FORMAT = 2  # of the arrays below; raise it when their meaning changes
+TOLD_EDGES = 100_000_000  # directed edges of a graph whose parts take minutes
 MAPPED_FROM = 64 << 20  # bytes; smaller parts are read at once, larger ones are mapped and read when touched
+
+
+@dataclass(frozen=True)
+class MemoryOfBuild:
+    """What making parts was said to take, and the most that the process had meanwhile, bytes.
+
+    Attributes:
+        stated: before anything was made.
+        of_parts: once the cut was known.
+    """
+
+    stated: BuildMemory
+    of_parts: BuildMemory
+    measured: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +65,7 @@ class PartitionFolder:
     quality: Quality
     settings: dict[str, Any]  # partitioner, num_parts, seed, renumber
     seconds: float  # that the partitioner took
+    memory: MemoryOfBuild | None = None  # None for parts that were in the cache
 
     @property
     def num_parts(self) -> int:
@@ -80,26 +107,60 @@ def export_partition(folder: Path, arrays: dict[str, np.ndarray], listing: dict[
 def partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber: Renumber = "auto") -> PartitionFolder:
     """The partition of `graph` by partitioner `name`, from the cache or made now, part by part.
 
-    Of several processes one builds it and the others wait. At most one part is in memory in addition to the graph.
-    Errors are those of `assign` and `lay_out`.
+    Of several processes one builds it and the others wait. Large arrays of the parts, and what has an entry for every
+    edge on the way, are mapped files: memory is what `build_memory` says before. Of `TOLD_EDGES` directed edges and
+    more it is told as a warning.
+
+    Raises:
+        InputError: as `assign` and `lay_out`, or if the memory or the disk is too small.
     """
     settings = _settings(name, num_parts, seed, renumber)
-    with building(partition_path(graph, settings)):
-        made = _assigned(graph, name, num_parts, seed, settings)
-        missing = missing_parts(made.path, num_parts)
-        if missing:
-            layout = lay_out(graph, made.owner, num_parts, renumber)
-            for rank in missing:
-                keep_part(made.path, build_part(graph, layout, rank, with_x=False), features(graph, layout.nodes(rank)))
-    return made
+    path = partition_path(graph, settings)
+    with building(path):
+        entry = stored(path)
+        missing = missing_parts(path, num_parts)
+        if entry is not None and not missing:
+            return entry[0]
+        asked = (graph, name, num_parts, renumber)
+        stated = build_memory(*asked, None if entry is None else entry[0].quality)
+        stated.require(graph.name)
+        _tell(graph, num_parts, stated, path)
+        with PeakMemory() as measured:
+            made = _assigned(graph, name, num_parts, seed, settings) if entry is None else entry[0]
+            of_parts = build_memory(*asked, made.quality)
+            of_parts.require(graph.name)
+            _build(graph, made, missing, renumber)
+    return replace(made, memory=MemoryOfBuild(stated, of_parts, measured.most))
+
+
+def _build(graph: Graph, made: PartitionFolder, missing: list[int], renumber: Renumber) -> None:
+    """Build and store the missing parts; what they share and have on the way is in a folder that is removed."""
+    with scratch_in(made.path) as scratch:
+        layout = lay_out(graph, made.owner, made.num_parts, renumber, scratch)
+        for rank in missing:
+            with writing(made.path / part_name(rank)) as entry:
+                part = build_part(graph, layout, rank, False, entry, scratch)
+                entry.keep(*_arrays(part, features(graph, layout.nodes(rank), entry)))
+
+
+def _tell(graph: Graph, num_parts: int, stated: BuildMemory, path: Path) -> None:
+    if graph.num_edges < TOLD_EDGES:
+        return
+    beside = f", beside what {stated.unknown} takes" if stated.unknown else ""
+    logging.getLogger("haloscope").warning(
+        "%s: making %d parts of %s nodes and %s directed edges takes up to %.2f GiB of memory%s; they go to %s",
+        graph.name, num_parts, f"{graph.num_nodes:,}", f"{graph.num_edges:,}", stated.peak / 2**30, beside, path,
+    )  # fmt: skip
 
 
 def assigned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber: Renumber = "auto") -> PartitionFolder:
     """The assignment and its quality, from the cache or made now; the folder of `partitioned`, possibly without
     parts."""
     settings = _settings(name, num_parts, seed, renumber)
-    with building(partition_path(graph, settings)):
-        return _assigned(graph, name, num_parts, seed, settings)
+    path = partition_path(graph, settings)
+    with building(path):
+        entry = stored(path)
+        return _assigned(graph, name, num_parts, seed, settings) if entry is None else entry[0]
 
 
 def _settings(name: str, num_parts: int, seed: int, renumber: Renumber) -> dict[str, Any]:
@@ -107,13 +168,10 @@ def _settings(name: str, num_parts: int, seed: int, renumber: Renumber) -> dict[
 
 
 def _assigned(graph: Graph, name: str, num_parts: int, seed: int, settings: dict[str, Any]) -> PartitionFolder:
-    path = partition_path(graph, settings)
-    entry = stored(path)
-    if entry is not None:
-        return entry[0]
     begin = perf_counter()
     owner = assign(graph, name, num_parts, seed)
     seconds = perf_counter() - begin
+    path = partition_path(graph, settings)
     made = PartitionFolder(path, owner, quality(graph, owner, num_parts), settings, seconds)
     keep_whole(made)
     return made

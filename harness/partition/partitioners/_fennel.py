@@ -61,6 +61,10 @@ class Fennel(NodePartitioner):
                 break
         return owner
 
+    def memory(self, num_nodes: int, num_edges: int, num_parts: int) -> int | None:
+        full = max(-(-num_nodes // num_parts), int((1 + self.imbalance) * num_nodes / num_parts))
+        return (4 + 8) * num_nodes + 4 * 8 * full  # owners and order; prices and what they are computed from
+
 
 @njit(cache=True, nogil=True)
 def _stream(

@@ -52,6 +52,13 @@ class NodePartitioner(Partitioner):
     def owners(self, graph: Graph, num_parts: int, seed: int) -> np.ndarray:
         """The owner of every node, int32 [N]; num_parts is 2 to the number of nodes."""
 
+    def memory(self, num_nodes: int, num_edges: int, num_parts: int) -> int | None:
+        """Bytes that `owners` has in memory at most, its result included and the graph not; None if not known before.
+
+        What depends on the structure of the graph, not on its size alone, is not known before.
+        """
+        return None
+
 
 @dataclass(frozen=True)
 class EdgePartitioner(Partitioner):

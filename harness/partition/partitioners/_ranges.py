@@ -45,6 +45,11 @@ class Ranges(NodePartitioner):
         found = middle * num_parts / total if total else np.zeros(len(sums))
         return np.minimum(found, num_parts - 1).astype(np.int32)
 
+    def memory(self, num_nodes: int, num_edges: int, num_parts: int) -> int | None:
+        if self.blocks:
+            return None  # that of sorting a number for every edge
+        return 8 * 6 * num_nodes  # degrees, costs, their sums and middles, and two results on the way
+
     def costs(self, graph: Graph) -> np.ndarray:
         """Predicted cost of every node, float64 [num_nodes]."""
         degree = np.diff(graph.indptr)
