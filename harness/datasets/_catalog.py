@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
+from harness.datasets import _npy_folder as npy_folder
 from harness.datasets import _npz as npz
 from harness.datasets import _splits as splits
 from harness.datasets._sources import GRAPH_SOURCES, Listing, data_folder, files_state, source_of
@@ -27,8 +28,9 @@ def load(dataset: str, *, split: str = "auto", seed: int = 0, features: str = "r
     """The named graph with its split and scaled features.
 
     Args:
-        dataset: the name of an npz file in the data folder, a path to one, to a `.pt` file of PyG or a `.bin` file of
-            DGL, `edges:...`, `synthetic:...`, `pyg:...`, `ogb:...`, or a prefix that another package offers.
+        dataset: the name of an npz file in the data folder, a path to one, to a folder of `.npy` files, to a `.pt` file
+            of PyG or a `.bin` file of DGL, `edges:...`, `synthetic:...`, `pyg:...`, `ogb:...`, or a prefix that another
+            package offers.
         split: auto (public where there is one, else random:0.6/0.2/0.2) | public | random:... | counts:... |
             position:...
         seed: of a random split.
@@ -52,6 +54,8 @@ def _raw(dataset: str) -> Graph:
     if source is not None:
         return source.load(dataset)
     path = _file(dataset)
+    if path.is_dir():
+        return npy_folder.read_folder(path)
     if path.suffix == ".bin":
         from harness.datasets._dgl_files import read_dgl_file  # imports torch
 
@@ -64,7 +68,7 @@ def _raw(dataset: str) -> Graph:
 
 
 def _file(dataset: str) -> Path:
-    """The file of a name or path."""
+    """The file of a name or path, or the folder of a path."""
     if dataset.endswith((".npz", ".pt", ".bin")) or os.sep in dataset:
         return Path(dataset)
     path = data_folder() / f"{dataset}.npz"
@@ -76,7 +80,10 @@ def _file(dataset: str) -> Path:
 def source_state(dataset: str) -> str:
     """A key that changes if the graph may have changed: paths, sizes and times of its files, or the recipe's hash."""
     source = source_of(dataset)
-    return files_state(dataset, [_file(dataset)]) if source is None else source.state(dataset)
+    if source is not None:
+        return source.state(dataset)
+    path = _file(dataset)
+    return files_state(dataset, npy_folder.files_of(path) if path.is_dir() else [path])
 
 
 def known_datasets() -> list[Listing]:

@@ -128,8 +128,8 @@ def _graph(name: str, arrays: dict[str, np.ndarray]) -> Graph:
     data: NodeData = {"x": x, "y": y, "notes": tuple(str(note) for note in arrays.get("notes", ()))}
     data |= {"train": arrays.get("train_idx"), "val": arrays.get("val_idx"), "test": arrays.get("test_idx")}
     if "num_classes" in arrays:
-        data["num_classes"] = _scalar(arrays, "num_classes")
-    num_nodes = len(y) if y is not None else x.shape[0] if x is not None else _scalar(arrays, "num_nodes")
+        data["num_classes"] = scalar(arrays, "num_classes")
+    num_nodes = len(y) if y is not None else x.shape[0] if x is not None else scalar(arrays, "num_nodes")
     graph = from_edges(name, edge_index, num_nodes, dedupe=True, **data)
     removed = edge_index.shape[1] - graph.num_edges
     if not removed:
@@ -138,7 +138,8 @@ def _graph(name: str, arrays: dict[str, np.ndarray]) -> Graph:
     return dataclasses.replace(graph, notes=(*graph.notes, note))
 
 
-def _scalar(arrays: dict[str, np.ndarray], key: str) -> int:
+def scalar(arrays: dict[str, np.ndarray], key: str) -> int:
+    """The one integer of an array, 0 or more. Raises InputError for anything else, or if it is missing."""
     value = arrays.get(key)
     if value is None:
         raise InputError(f"neither labels nor features nor {key!r}: the number of nodes is unknown")
