@@ -74,7 +74,7 @@ OWN_GRAPHS = """a graph of your own is one .npz file of plain arrays (np.savez),
   train_idx    integers               node numbers; also val_idx, test_idx; without them --split draws some
   num_classes, notes, num_nodes       where the arrays do not say it
 or --dataset edges:EDGES.parquet,features=X.npy,labels=Y.csv, or a .pt file of PyG,
-or a .bin file of DGL; more: docs/graphs.md"""
+or a .bin file of DGL, or a folder of .npy files, for graphs beyond memory; more: docs/graphs.md"""
 MODELLED = ("what-if", "serve", "explain", "advise")
 """Commands whose mode is sim."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 
 from harness.datasets import load, source_state
 from harness.errors import InputError
+from tests.support.graphs import random_graph
 
 SOURCE, TARGET = [0, 1, 2, 3, 3], [1, 2, 0, 0, 1]
 X = np.arange(8, dtype=np.float32).reshape(4, 2)
@@ -180,3 +182,34 @@ def test_bad_pyg_data_is_refused(tmp_path: Path, changes: dict[str, Any], messag
     with pytest.raises(InputError, match=message) as error:
         load(str(tmp_path / "g.pt"))
     assert str(tmp_path / "g.pt") in str(error.value)
+
+
+def test_a_folder_of_npy_files_is_mapped_and_checked(folder: Path) -> None:
+    graph = random_graph(40, 200, features=3)
+    mine = folder / "mine"
+    mine.mkdir()
+    with pytest.raises(InputError, match="mine: no indptr.npy"):
+        load(str(mine))
+    rows = {"x": graph.x, "y": graph.y, "num_classes": np.array(5)}
+    rows |= {f"{split}_idx": ids for split, ids in graph.splits.items()}
+    for name, array in {"indptr": graph.indptr, "indices": graph.indices, **rows}.items():
+        np.save(mine / f"{name}.npy", np.asarray(array))
+    found, state = load(f"{mine}/"), source_state(str(mine))
+    assert (found.name, found.num_classes, found.indices.dtype) == ("mine", 5, np.int32)
+    assert replace(graph, num_classes=5).fingerprint() == found.fingerprint()
+    for array in (found.indptr, found.indices, found.x, found.y):
+        assert isinstance(array, np.ndarray) and isinstance(array.base, np.memmap), "not copied"
+    np.save(mine / "indices.npy", graph.indices[::-1].copy())
+    assert source_state(str(mine)) != state
+    with pytest.raises(InputError, match="rows must ascend"):
+        load(str(mine))
+    np.save(mine / "indices.npy", graph.indices.astype(np.int64))
+    with pytest.raises(InputError, match="indices must be int32"):
+        load(str(mine))
+    for content, message in ((b"", "not a plain .npy file"), (b"no numbers", "not a plain .npy file")):
+        (mine / "indices.npy").write_bytes(content)
+        with pytest.raises(InputError, match=message):
+            load(str(mine))
+    np.save(mine / "indices.npy", np.array([None, 1]), allow_pickle=True)
+    with pytest.raises(InputError, match="not a plain .npy file"):
+        load(str(mine))
