@@ -25,7 +25,7 @@ from numba import njit
 from harness import datasets
 from harness.console import stdout
 from harness.graphs import Graph, Part, index_dtype
-from harness.machine import Arrays, PeakMemory
+from harness.machine import ArrayMaker, ResidentPeak
 from harness.partition.edge import PartitionFolder, assigned, build_memory, partitioned
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ GIB = 2.0**30
 def step(what: str, work: Callable[[], T]) -> T:
     """The result of `work`, with a line of what it took."""
     begin, computed = perf_counter(), process_time()
-    with PeakMemory() as memory:
+    with ResidentPeak() as memory:
         result = work()
     took = f"{perf_counter() - begin:>9.1f} s {process_time() - computed:>9.1f} s of the processor"
     stdout().print(f"{what:<38}{took} {memory.most / GIB:>7.2f} GiB at most", markup=False, highlight=False)
@@ -65,7 +65,7 @@ def write_graph(folder: Path, num_nodes: int, degree: int) -> None:
     rng, half = np.random.default_rng(0), degree // 2
     factor, shift = rng.integers(1, num_nodes, half), rng.integers(0, num_nodes, half)
     back = np.array([pow(int(a), -1, num_nodes) for a in factor], np.int64)
-    files = Arrays(folder, within=0)
+    files = ArrayMaker(folder, within=0)
     indptr = files.new("indptr", (num_nodes + 1,), np.int64)
     _write_rows(factor, back, shift, indptr, files.new("indices", (num_nodes * degree,), index_dtype(num_nodes)))
 
@@ -167,7 +167,7 @@ def measure(folder: Path, edges: int, degree: int, num_parts: int, partitioner: 
     stated = build_memory(graph, partitioner, num_parts, "auto")
     steps = ", ".join(f"{name} {size / GIB:.2f}" for name, size in stated.steps.items())
     say(f"  stated: up to {stated.peak / GIB:.2f} GiB, of them {stated.before / GIB:.2f} before; GiB by step: {steps}")
-    with PeakMemory() as memory:
+    with ResidentPeak() as memory:
         step("symmetry", graph.is_symmetric)
         step(f"{partitioner}: assignment, quality", lambda: assigned(graph, partitioner, num_parts))
         made = step(f"lay out, build {num_parts} parts", lambda: partitioned(graph, partitioner, num_parts))

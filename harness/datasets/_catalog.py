@@ -83,7 +83,7 @@ def source_state(dataset: str) -> str:
     if source is not None:
         return source.state(dataset)
     path = _file(dataset)
-    return files_state(dataset, npy_folder.files_of(path) if path.is_dir() else [path])
+    return files_state(dataset, npy_folder.npy_files(path) if path.is_dir() else [path])
 
 
 def known_datasets() -> list[Listing]:

@@ -18,7 +18,7 @@ NEEDED = ("indptr", "indices")
 OTHERS = ("x", "y", "train_idx", "val_idx", "test_idx", "num_classes")
 
 
-def files_of(folder: Path) -> list[Path]:
+def npy_files(folder: Path) -> list[Path]:
     """The files that `read_folder` reads. Raises InputError if the neighbour lists are missing."""
     for name in NEEDED:
         if not (folder / f"{name}.npy").is_file():
@@ -33,7 +33,7 @@ def read_folder(folder: Path) -> Graph:
     has them; self loops and repeated edges stay. The others are as in an npz file; features that are not float32 and
     labels that are not int64 are converted, in memory. Raises InputError for what is missing, damaged or wrong.
     """
-    arrays = {path.stem: _mapped(path) for path in files_of(folder)}
+    arrays = {path.stem: _mapped(path) for path in npy_files(folder)}
     data: NodeData = {"x": arrays.get("x"), "y": arrays.get("y")}
     data |= {"train": arrays.get("train_idx"), "val": arrays.get("val_idx"), "test": arrays.get("test_idx")}
     try:

@@ -1,7 +1,7 @@
 """Resources of the machine: cores, heap, files and locks, the cache folder, worker processes, the source's version."""
 
 from harness.machine._allocator import keep_heap, large_tensors, memory_left
-from harness.machine._arrays import Arrays
+from harness.machine._arrays import IN_MEMORY, ArrayMaker
 from harness.machine._cache import (
     NewEntry,
     building,
@@ -32,7 +32,7 @@ from harness.machine._files import (
     write_atomically,
 )
 from harness.machine._large_blocks import large_blocks
-from harness.machine._resident import PeakMemory, resident
+from harness.machine._resident import ResidentPeak, resident
 from harness.machine._run_folders import RUN_FOLDER_VARIABLE, Leftover, leftovers, remove_leftover, run_folder, started
 from harness.machine._source import code_version
 from harness.machine._workers import CALL_S, LOST_AGAIN, Died, end_with, map_on_processes
@@ -45,7 +45,7 @@ __all__ = [
     "remove_leftover",
     "run_folder",
     "started",
-    "Arrays",
+    "ArrayMaker",
     "CALL_S",
     "CORES_VARIABLE",
     "LOST_AGAIN",
@@ -54,10 +54,11 @@ __all__ = [
     "Depth",
     "FOREIGN",
     "HERE",
+    "IN_MEMORY",
     "KeptCalibration",
     "Lock",
     "NewEntry",
-    "PeakMemory",
+    "ResidentPeak",
     "Reserved",
     "building",
     "cache_root",

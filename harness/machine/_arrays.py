@@ -16,10 +16,10 @@ from numpy.typing import DTypeLike
 from harness.errors import InputError
 
 IN_MEMORY = 256 << 20
-"""Bytes that the arrays of one `Arrays` have in memory together, before further ones are mapped."""
+"""Bytes that the arrays of one `ArrayMaker` have in memory together, before further ones are mapped."""
 
 
-class Arrays:
+class ArrayMaker:
     """Makes the arrays of one result.
 
     Attributes:

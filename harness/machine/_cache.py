@@ -26,7 +26,7 @@ from typing import Literal, TextIO
 import numpy as np
 
 from harness.errors import InputError
-from harness.machine._arrays import Arrays
+from harness.machine._arrays import ArrayMaker
 from harness.machine._files import YOUNG_S, give_lock, take_lock
 
 _META = "meta.json"
@@ -59,7 +59,7 @@ def store_arrays(folder: Path, arrays: dict[str, np.ndarray], meta: dict[str, ob
         entry.keep(arrays, meta)
 
 
-class NewEntry(Arrays):
+class NewEntry(ArrayMaker):
     """An entry while it is written: arrays that `new` mapped are files of it already."""
 
     def keep(self, arrays: dict[str, np.ndarray], meta: dict[str, object]) -> None:
@@ -98,7 +98,7 @@ def writing(folder: Path) -> Iterator[NewEntry]:
 
 
 @contextlib.contextmanager
-def scratch_in(folder: Path) -> Iterator[Arrays]:
+def scratch_in(folder: Path) -> Iterator[ArrayMaker]:
     """Arrays that nobody needs after the context, mapped from a hidden folder in `folder`, which exists.
 
     Raises InputError when it cannot be written.
@@ -108,7 +108,7 @@ def scratch_in(folder: Path) -> Iterator[Arrays]:
     except OSError as error:
         raise _unwritable(folder, error) from error
     try:
-        yield Arrays(made)
+        yield ArrayMaker(made)
     finally:
         shutil.rmtree(made, ignore_errors=True)
 

@@ -24,7 +24,7 @@ def resident() -> int:
         return peak if sys.platform == "darwin" else 1024 * peak
 
 
-class PeakMemory:
+class ResidentPeak:
     """Context: the most that `resident` was while it was open, looked at by a thread every `LOOK_S`.
 
     Attributes:
@@ -41,7 +41,7 @@ class PeakMemory:
         while not self._end.wait(LOOK_S):
             self.most = max(self.most, resident())
 
-    def __enter__(self) -> PeakMemory:
+    def __enter__(self) -> ResidentPeak:
         self._thread.start()
         return self
 

@@ -13,7 +13,7 @@ import torch
 from numba import njit
 
 from harness.graphs import Block, Graph, HaloPlan, LocalGraph, Part, position_dtype
-from harness.machine import Arrays
+from harness.machine import ArrayMaker
 from harness.partition.edge._layout import Layout, Renumber, lay_out
 from harness.partition.edge._transpose import transpose_into
 
@@ -32,8 +32,8 @@ def build_part(
     layout: Layout,
     rank: int,
     with_x: bool = True,
-    room: Arrays | None = None,
-    scratch: Arrays | None = None,
+    room: ArrayMaker | None = None,
+    scratch: ArrayMaker | None = None,
 ) -> Part:
     """The part of `rank`, O(E/P + N); `layout` is that of the same graph. Features are dense.
 
@@ -42,7 +42,7 @@ def build_part(
         scratch: makes what is needed on the way and may have an entry for every edge; by default nothing is, and
             blocks of any size are sorted in memory.
     """
-    room = Arrays() if room is None else room
+    room = ArrayMaker() if room is None else room
     nodes, low = layout.nodes(rank), int(layout.offsets[rank])
     halo = layout.halos[rank]
     ids, halo_ids, degree, halo_degree = (
@@ -77,24 +77,23 @@ def build_part(
     )
 
 
-def features(graph: Graph, nodes: np.ndarray, room: Arrays | None = None) -> np.ndarray | sp.csr_matrix | None:
+def features(graph: Graph, nodes: np.ndarray, room: ArrayMaker | None = None) -> np.ndarray | sp.csr_matrix | None:
     """The feature rows of `nodes`, float32 [len(nodes), F], dense or sparse as the graph has them.
 
     `room` makes the dense ones, as "x"; by default they are in memory.
     """
-    if graph.x is None or not isinstance(graph.x, np.ndarray):
+    if not isinstance(graph.x, np.ndarray):
         return None if graph.x is None else graph.x[nodes]
-    return _rows(
-        graph.x, nodes, (Arrays() if room is None else room).new("x", (len(nodes), *graph.x.shape[1:]), graph.x.dtype)
-    )
+    room = ArrayMaker() if room is None else room
+    return _rows(graph.x, nodes, room.new("x", (len(nodes), *graph.x.shape[1:]), graph.x.dtype))
 
 
-def labels(graph: Graph, nodes: np.ndarray, room: Arrays | None = None) -> torch.Tensor | None:
+def labels(graph: Graph, nodes: np.ndarray, room: ArrayMaker | None = None) -> torch.Tensor | None:
     """The labels of `nodes`, int64 [len(nodes)], or float32 [len(nodes), C]; `room` makes them, as "y"."""
     if graph.y is None:
         return None
     kind = np.float32 if graph.multilabel else np.int64
-    room = Arrays() if room is None else room
+    room = ArrayMaker() if room is None else room
     return torch.from_numpy(_rows(graph.y, nodes, room.new("y", (len(nodes), *graph.y.shape[1:]), kind)))
 
 
@@ -107,7 +106,7 @@ def _rows(table: np.ndarray, nodes: np.ndarray, out: np.ndarray) -> np.ndarray:
 
 
 def _blocks(
-    graph: Graph, layout: Layout, rank: int, column: np.ndarray, room: Arrays
+    graph: Graph, layout: Layout, rank: int, column: np.ndarray, room: ArrayMaker
 ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
     """Row pointers and columns of the edges into the rank's nodes, split by whether it owns the source."""
     nodes, cut = layout.nodes(rank), int(layout.cut[rank])
@@ -121,7 +120,7 @@ def _blocks(
 
 
 def _block(
-    indptr: np.ndarray, indices: np.ndarray, num_cols: int, side: str, room: Arrays, scratch: Arrays | None
+    indptr: np.ndarray, indices: np.ndarray, num_cols: int, side: str, room: ArrayMaker, scratch: ArrayMaker | None
 ) -> Block:
     """The block with its transpose."""
     t_indptr = room.new(f"{side}_t_indptr", (num_cols + 1,), indptr.dtype)
@@ -130,7 +129,7 @@ def _block(
     return Block(*map(torch.from_numpy, (indptr, indices, t_indptr, t_indices)))
 
 
-def _plan(layout: Layout, rank: int, room: Arrays) -> HaloPlan:
+def _plan(layout: Layout, rank: int, room: ArrayMaker) -> HaloPlan:
     """The rows to send follow from the halos of the other parts, without a reverse adjacency."""
     ends = layout.bounds[:, rank : rank + 2]
     counts = ends[:, 1] - ends[:, 0]

@@ -16,7 +16,7 @@ from numba import njit
 from harness.errors import InputError
 from harness.graphs import Graph, Totals, index_dtype
 from harness.kernels.edges import induced
-from harness.machine import Arrays
+from harness.machine import ArrayMaker
 from harness.partition.partitioners import metis, undirected
 
 Renumber = int | Literal["auto"]
@@ -51,7 +51,7 @@ class Layout:
 
 
 def lay_out(
-    graph: Graph, owner: np.ndarray, num_parts: int, renumber: Renumber = 0, room: Arrays | None = None
+    graph: Graph, owner: np.ndarray, num_parts: int, renumber: Renumber = 0, room: ArrayMaker | None = None
 ) -> Layout:
     """The positions of all nodes and the halo of every part, O(E + P N / 1000), without the parts themselves.
 
@@ -68,7 +68,7 @@ def lay_out(
             order[low:high] = _clustered(graph, order[low:high], owner, renumber, symmetric)
     position = np.empty_like(order)
     position[order] = np.arange(len(order), dtype=order.dtype)
-    halos, cut = _halos(graph, order, position, offsets, Arrays() if room is None else room)
+    halos, cut = _halos(graph, order, position, offsets, ArrayMaker() if room is None else room)
     ends = offsets.astype(order.dtype)  # of the halos' type: else every halo would be converted
     bounds = np.array([np.searchsorted(halo, ends) for halo in halos], np.int64).reshape(num_parts, num_parts + 1)
     splits = tuple(order[:0] if s is None else np.sort(position[s]) for s in (graph.train, graph.val, graph.test))
@@ -110,7 +110,7 @@ def _clustered(graph: Graph, nodes: np.ndarray, owner: np.ndarray, renumber: Ren
 
 
 def _halos(
-    graph: Graph, order: np.ndarray, position: np.ndarray, offsets: np.ndarray, room: Arrays
+    graph: Graph, order: np.ndarray, position: np.ndarray, offsets: np.ndarray, room: ArrayMaker
 ) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     """The halo and the number of cut edges of every part."""
     visited, outside = np.zeros(len(order), np.bool_), np.empty_like(order)

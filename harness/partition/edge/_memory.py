@@ -12,8 +12,7 @@ import scipy.sparse as sp
 
 from harness.errors import InputError
 from harness.graphs import Graph, index_dtype, position_dtype
-from harness.machine import memory_left, resident
-from harness.machine._arrays import IN_MEMORY
+from harness.machine import IN_MEMORY, memory_left, resident
 from harness.partition.edge import _transpose as transposition
 from harness.partition.edge._assign import node_partitioner
 from harness.partition.edge._layout import CLUSTERED_EDGES, Renumber, num_clusters

@@ -21,7 +21,7 @@ import torch
 from harness.errors import InputError
 from harness.graphs import Block, Graph, HaloPlan, LocalGraph, Part, Totals
 from harness.machine import (
-    PeakMemory,
+    ResidentPeak,
     building,
     cache_root,
     has_entry,
@@ -125,7 +125,7 @@ def partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber
         stated = build_memory(*asked, None if entry is None else entry[0].quality)
         stated.require(graph.name)
         _tell(graph, num_parts, stated, path)
-        with PeakMemory() as measured:
+        with ResidentPeak() as measured:
             made = _assigned(graph, name, num_parts, seed, settings) if entry is None else entry[0]
             of_parts = build_memory(*asked, made.quality)
             of_parts.require(graph.name)

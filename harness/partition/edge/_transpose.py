@@ -12,14 +12,14 @@ from itertools import pairwise
 import numpy as np
 from numba import njit
 
-from harness.machine import Arrays
+from harness.machine import ArrayMaker
 
 AT_ONCE = 1 << 26
 """Entries of a block that are sorted in memory at once."""
 
 
 def transpose_into(
-    indptr: np.ndarray, indices: np.ndarray, t_indptr: np.ndarray, t_indices: np.ndarray, scratch: Arrays | None
+    indptr: np.ndarray, indices: np.ndarray, t_indptr: np.ndarray, t_indices: np.ndarray, scratch: ArrayMaker | None
 ) -> None:
     """Write column pointers and ascending row indices of a CSR matrix, as `kernels.csr.transpose` returns them.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -293,6 +294,8 @@ def test_partition_shows_and_exports(haloscope: Haloscope) -> None:
     assert code == 0 and [row["inner"] for row in content["parts"]] == [40, 40, 40]
     assert (np.load("p/owner.npy", allow_pickle=False) == np.arange(120) % 3).all()
     assert "replication" in err and "stand-in" in err
+    assert re.search(r"memory 0\.\d\d GiB at most; up to 0\.\d\d stated, 0\.\d\d once the cut was known", err)
+    assert "GiB at most" not in haloscope(*argv)[2], "now they are in the cache"
 
 
 def test_partitioners_side_by_side(haloscope: Haloscope) -> None:
