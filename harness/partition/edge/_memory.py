@@ -42,13 +42,16 @@ class BuildMemory:
         """Bytes of the whole process in the step that takes most."""
         return self.before + max(self.steps.values())
 
-    def require(self, name: str) -> None:
-        """Raise InputError where this machine, or this process's limit, has less memory left than is needed."""
-        left, needed = memory_left(), max(self.steps.values())
-        if left is not None and needed > left:
-            step = max(self.steps, key=self.steps.__getitem__)
+    def require(self, name: str, without: str = "") -> None:
+        """Raise InputError where this machine, or this process's limit, has less memory left than is needed.
+
+        A step `without` is left out: one that is known better later, and required then.
+        """
+        steps = {step: size for step, size in self.steps.items() if step != without}
+        step, left = max(steps, key=steps.__getitem__), memory_left()
+        if left is not None and steps[step] > left:
             raise InputError(
-                f"{name}: making its parts takes up to {needed / 2**30:.2f} GiB of memory ({step}), "
+                f"{name}: making its parts takes up to {steps[step] / 2**30:.2f} GiB of memory ({step}), "
                 f"{left / 2**30:.2f} GiB are left: end other programs, or use a machine with more"
             )
 

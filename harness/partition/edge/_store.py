@@ -123,7 +123,7 @@ def partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber
             return entry[0]
         asked = (graph, name, num_parts, renumber)
         stated = build_memory(*asked, None if entry is None else entry[0].quality)
-        stated.require(graph.name)
+        stated.require(graph.name, without="renumbering")  # the most that any cut needs, mostly far too much
         _tell(graph, num_parts, stated, path)
         with ResidentPeak() as measured:
             made = _assigned(graph, name, num_parts, seed, settings) if entry is None else entry[0]

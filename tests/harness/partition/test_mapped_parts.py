@@ -19,7 +19,16 @@ from harness.errors import InputError
 from harness.graphs import Graph, Part, Totals, from_edges
 from harness.kernels.csr import transpose
 from harness.machine import ArrayMaker, ResidentPeak
-from harness.partition.edge import Layout, build_memory, build_part, build_parts, lay_out, partitioned, quality
+from harness.partition.edge import (
+    BuildMemory,
+    Layout,
+    build_memory,
+    build_part,
+    build_parts,
+    lay_out,
+    partitioned,
+    quality,
+)
 from harness.partition.edge._transpose import transpose_into
 from tests.harness.partition.test_partition import assignments, communities
 from tests.harness.partition.test_partition_store import same
@@ -148,6 +157,14 @@ def test_too_little_memory_is_an_error_before_work_begins(tmp_path: Path, monkey
     made = partitioned(communities(60), "hash", 2)
     assert made.memory is not None and made.memory.measured <= made.memory.stated.peak
     assert partitioned(communities(60), "hash", 2).memory is None, "what is in the cache takes nothing"
+
+
+def test_what_clustering_might_take_refuses_nothing_before_the_cut_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs = BuildMemory(0, {"part": 1 << 20, "renumbering": 1 << 30})
+    monkeypatch.setattr("harness.partition.edge._memory.memory_left", lambda: 2 << 20)
+    needs.require("g", without="renumbering")
+    with pytest.raises(InputError, match=r"1\.00 GiB of memory \(renumbering\)"):
+        needs.require("g")
 
 
 def test_a_long_build_says_before_it_begins_what_it_takes(
