@@ -18,6 +18,9 @@ CellRecord = Mapping[str, Any]
 JUDGED = ("epoch", "compute", "halo", "reduce")
 """Components of the table of mechanisms."""
 
+AT_PACE = ("at the machine's pace", "90th")
+"""Columns of errors without what the machine's pace changed between the calibration and the cells."""
+
 FEWEST = 4
 """Cells below which a study needs no tables of groups."""
 
@@ -51,17 +54,22 @@ def _groups(title: str, records: Sequence[CellRecord], group_of: Callable[[CellR
     for record in records:
         groups.setdefault(group_of(record), []).append(record)
     rows = [[name, *_row(each)] for name, each in groups.items()]
-    heading = [title, "cells", "median", "90th", "at the machine's pace", "90th", "in the interval"]
+    heading = [title, "cells", "median", "90th", *AT_PACE, "in the interval"]
     return table(f"errors of epochs by {title}", heading, [*rows, ["all", *_row(records)]])
 
 
 def _row(records: Sequence[CellRecord]) -> list[str]:
-    found = [str(len(records))]
-    for side in ("predicted", "at_pace"):
-        errors = [_error(record, side=side) for record in records if side in record]
-        found += [_percent(np.median(errors)), _percent(np.quantile(errors, 0.9))] if errors else ["-", "-"]
     inside, known = validation.coverage(records)
-    return [*found, f"{inside} of {known}"]
+    return [str(len(records)), *_quantiles(records, "epoch"), f"{inside} of {known}"]
+
+
+def _quantiles(records: Sequence[CellRecord], name: str) -> list[str]:
+    """Median and 90th percentile of a component's errors, as predicted and then at the machine's pace."""
+    found = []
+    for side in ("predicted", "at_pace"):
+        errors = [_error(record, name, side) for record in records if side in record]
+        found += [_percent(np.median(errors)), _percent(np.quantile(errors, 0.9))] if errors else ["-", "-"]
+    return found
 
 
 def _components(records: Sequence[CellRecord]) -> Any:
@@ -71,7 +79,6 @@ def _components(records: Sequence[CellRecord]) -> Any:
         judged = [r for r in records if r["measured"][name] > MATTERS * r["measured"]["epoch"]]
         if not judged:
             continue
-        errors = [_error(record, name) for record in judged]
         ratio = np.median([record["predicted"][name] / record["measured"][name] for record in judged])
         inside, known = validation.coverage(judged, name)
         share = f"{inside} of {known}" + (f" ({inside / known:.0%})" if known else "")
@@ -79,13 +86,12 @@ def _components(records: Sequence[CellRecord]) -> Any:
             [
                 name,
                 str(len(judged)),
-                _percent(np.median(errors)),
-                _percent(np.quantile(errors, 0.9)),
+                *_quantiles(judged, name),
                 f"{ratio:.2f}",
                 share,
             ]
         )
-    heading = ["component", "cells", "median", "90th", "predicted / measured", "in the interval"]
+    heading = ["component", "cells", "median", "90th", *AT_PACE, "predicted / measured", "in the interval"]
     return table(f"errors of components that are over {MATTERS:.0%} of the epoch", heading, rows)
 
 
