@@ -31,7 +31,7 @@ from real.launch import launch
 from real.measure import _gpu_probes as gpu_probes
 from real.measure._calibration_files import cluster_toml, device_toml, gpu_cluster_toml, gpu_device_toml
 from real.measure._probes import bench, jitter, measure_device
-from real.measure.link_probes import BRIEF_FEWEST, BRIEF_SIZES, SIZES, Probed, lines, probe
+from real.measure.link_probes import BRIEF_FEWEST, BRIEF_SIZES, LARGEST_MESSAGE, Probed, lines, probe
 from real.rank import run_program
 from real.rank.connection import connect
 from real.rank.health import end_process
@@ -159,7 +159,7 @@ def _ranks_say(module: str, size: int, threads: int, arguments: list[str], site:
         result = folder / "result.json"
         launch(
             ["-m", module, str(result), *arguments], size, threads=threads, deadline_s=DEADLINE_S, site=site,
-            env=large_tensors(SIZES[-1] * size),
+            env=large_tensors(LARGEST_MESSAGE * size),
         )  # fmt: skip
         return msgspec.json.decode(result.read_bytes(), type=kind)
 

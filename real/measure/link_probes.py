@@ -34,6 +34,9 @@ from real.rank.health import end_process
 SIZES = tuple(4**k for k in range(5, 13))
 """Bytes: 1 KiB to 16 MiB, where a thread that waits milliseconds for a core hardly changes the rate any more."""
 
+LARGEST_MESSAGE = SIZES[-1]
+"""Bytes that a rank sends to another one at most."""
+
 FEWEST = 15
 """Repetitions of a collective of one size."""
 
@@ -169,7 +172,7 @@ def following(kind: str) -> str:
     return f"{kind} following"
 
 
-class Sweep:
+class MemoryPasses:
     """Compute that passes over memory, and so leaves other data in the caches.
 
     The same work each time, not the same time: as in training, ranks arrive apart by what their times differ.
@@ -201,7 +204,7 @@ async def probe(rank: Rank, budget_s: float, sizes: Sequence[int] = SIZES, fewes
     await rank.all_reduce(torch.zeros(1), label="begin together")
     await pass_checked_epochs(rank)
     rank.clock.begin_epoch()
-    sweep = Sweep()
+    sweep = MemoryPasses()
     points: dict[str, list[tuple[float, float, float]]] = {}
     asked = [(kind, nbytes, RESTED_S) for kind in KINDS for nbytes in sizes]
     asked += [(kind, nbytes, 0.0) for kind in FOLLOWING for nbytes in FOLLOWING_SIZES]
@@ -215,7 +218,7 @@ async def probe(rank: Rank, budget_s: float, sizes: Sequence[int] = SIZES, fewes
     return Probed(points, resting)
 
 
-async def _resting(rank: Rank, sweep: Sweep, budget_s: float, fewest: int) -> dict[int, float]:
+async def _resting(rank: Rank, sweep: MemoryPasses, budget_s: float, fewest: int) -> dict[int, float]:
     """See `Probed.resting`: the mean of RESTING_KINDS; empty where rest makes no difference to them."""
     computed = {0.0: 0, RESTED_S: 0} | {ms * 1e-3: ms for ms in RESTING_MS}
     shares = []
@@ -230,7 +233,7 @@ async def _resting(rank: Rank, sweep: Sweep, budget_s: float, fewest: int) -> di
 
 
 async def _seconds(
-    rank: Rank, kind: str, nbytes: int, computed_s: float, sweep: Sweep, budget_s: float, fewest: int
+    rank: Rank, kind: str, nbytes: int, computed_s: float, sweep: MemoryPasses, budget_s: float, fewest: int
 ) -> torch.Tensor:
     """Seconds of every repetition of one kind and size after so much compute, float64 [repetitions]."""
     repeats = _repeats(rank, nbytes, computed_s * (3 if kind == "started" else 1), budget_s, fewest)
@@ -294,7 +297,7 @@ def _repeats(rank: Rank, nbytes: int, computed_s: float, budget_s: float, fewest
 
 
 async def _timed(
-    rank: Rank, kind: str, nbytes: int, repeats: int, sweep: Sweep, computed_s: float
+    rank: Rank, kind: str, nbytes: int, repeats: int, sweep: MemoryPasses, computed_s: float
 ) -> list[tuple[float, float]]:
     """Begin and end of every repetition, each after so many seconds of compute, about; NaN of a rank that has no part
     in it."""
@@ -311,27 +314,30 @@ async def _timed(
     return times[WARM_UP:]
 
 
-async def _hidden(rank: Rank, nbytes: int, repeats: int, sweep: Sweep) -> list[tuple[float, float]]:
+async def _hidden(rank: Rank, nbytes: int, repeats: int, sweep: MemoryPasses) -> list[tuple[float, float]]:
     """What an all-to-all costs its rank that is complete before it is waited for: 0 and seconds, of every repetition.
 
     These are what the rank spends on starting it and on waiting for it, and what the compute that hides it takes longer
     than passes over as much memory just before and after. Which of the two it is depends on whether the threads that
-    carry the exchange get their core while it starts or later; their sum does not.
+    carry the exchange get their core while it starts or later; their sum does not. The latter is a small difference
+    of long times, which may be anything in one repetition: the median of all counts, and none below 0.
     """
-    (make,), beside, times = _effects(rank, "started", nbytes), sweep.pieces(RESTED_S), []
+    (make,), beside, spent, longer = _effects(rank, "started", nbytes), sweep.pieces(RESTED_S), list[float](), []
     hiding = sweep.pieces(HIDING_S * max(1, nbytes >> 22))
     for _ in range(repeats + WARM_UP):
         await rank.all_reduce(torch.zeros(1), label="compute together")  # or fast ranks would wait for slow ones below
         alone = sweep.over(beside)
         effect, begin = make(), time.perf_counter()
         handle = await rank.start(effect)
-        sweep.over(hiding)
+        behind = sweep.over(hiding)
         await rank.wait(handle)
         end = time.perf_counter()
         del effect, handle
         alone += sweep.over(beside)
-        times.append((0.0, end - begin - alone * hiding / (2 * beside)))
-    return times[WARM_UP:]
+        spent.append(end - begin - behind)
+        longer.append(behind - alone * hiding / (2 * beside))
+    typical = max(0.0, float(np.median(longer[WARM_UP:])))
+    return [(0.0, seconds + typical) for seconds in spent[WARM_UP:]]
 
 
 def _effects(rank: Rank, kind: str, nbytes: int) -> list[Callable[[], Effect]]:
