@@ -13,19 +13,31 @@ from numba import njit
 @njit(cache=True, nogil=True)
 def transpose(indptr: np.ndarray, indices: np.ndarray, num_cols: int) -> tuple[np.ndarray, np.ndarray]:
     """Column pointers and ascending row indices of a CSR matrix, by one counting sort, O(nnz + rows + columns)."""
-    t_indptr = np.zeros(num_cols + 1, indptr.dtype)
-    for e in range(len(indices)):
-        t_indptr[indices[e] + 1] += 1
-    for c in range(num_cols):
-        t_indptr[c + 1] += t_indptr[c]
-    cursor = t_indptr[:-1].copy()
+    t_indptr = column_pointers(indptr, indices, num_cols)
     t_indices = np.empty(len(indices), indices.dtype)
+    place_rows(indptr, indices, t_indptr[:-1].copy(), t_indices)
+    return t_indptr, t_indices
+
+
+@njit(cache=True, nogil=True)
+def column_pointers(indptr: np.ndarray, indices: np.ndarray, num_cols: int) -> np.ndarray:
+    """Column pointers of a CSR matrix, [num_cols + 1], of the type of `indptr`."""
+    pointers = np.zeros(num_cols + 1, indptr.dtype)
+    for e in range(len(indices)):
+        pointers[indices[e] + 1] += 1
+    for c in range(num_cols):
+        pointers[c + 1] += pointers[c]
+    return pointers
+
+
+@njit(cache=True, nogil=True)
+def place_rows(indptr: np.ndarray, indices: np.ndarray, cursor: np.ndarray, t_indices: np.ndarray) -> None:
+    """Write the row of every entry to `t_indices`, where the cursor of its column is; it begins as the pointers."""
     for row in range(len(indptr) - 1):
         for e in range(indptr[row], indptr[row + 1]):
             column = indices[e]
             t_indices[cursor[column]] = row
             cursor[column] += 1
-    return t_indptr, t_indices
 
 
 @njit(cache=True, nogil=True)

@@ -112,8 +112,8 @@ def typical(epochs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     An epoch is the mean over ranks of what it took each, which is `epoch` less `wait` of a result: ranks do not begin
     an epoch together, so that the longest of these times is more than the time after which epochs follow each other.
     """
-    steady = [{**each["seconds"], "epoch": each["seconds"]["epoch"] - each["seconds"]["wait"]} for each in epochs]
-    steady = steady[WARM_UP:]
+    times = [each["seconds"] for each in epochs[WARM_UP:]]
+    steady = [{**seconds, "epoch": seconds["epoch"] - seconds["wait"]} for seconds in times]
     found = {name: statistics.median(seconds[name] for seconds in steady) for name in VALIDATED_COMPONENTS}
     low, high = np.quantile([seconds["epoch"] for seconds in steady], (0.25, 0.75))
     return {**found, "spread": float(high - low)}

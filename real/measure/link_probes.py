@@ -204,27 +204,27 @@ async def probe(rank: Rank, budget_s: float, sizes: Sequence[int] = SIZES, fewes
     await rank.all_reduce(torch.zeros(1), label="begin together")
     await pass_checked_epochs(rank)
     rank.clock.begin_epoch()
-    sweep = MemoryPasses()
+    passes = MemoryPasses()
     points: dict[str, list[tuple[float, float, float]]] = {}
     asked = [(kind, nbytes, RESTED_S) for kind in KINDS for nbytes in sizes]
     asked += [(kind, nbytes, 0.0) for kind in FOLLOWING for nbytes in FOLLOWING_SIZES]
     for kind, nbytes, computed_s in asked:
-        times = await _seconds(rank, kind, nbytes, computed_s, sweep, budget_s, fewest)
+        times = await _seconds(rank, kind, nbytes, computed_s, passes, budget_s, fewest)
         low, high = np.quantile(times.numpy(), (0.25, 0.75)).tolist()
         point = float(sent(kind, nbytes, rank.size)), trimmed_mean(times), high - low
         points.setdefault(kind if computed_s else following(kind), []).append(point)
-    resting = await _resting(rank, sweep, budget_s, fewest)
+    resting = await _resting(rank, passes, budget_s, fewest)
     rank.clock.end_epoch()
     return Probed(points, resting)
 
 
-async def _resting(rank: Rank, sweep: MemoryPasses, budget_s: float, fewest: int) -> dict[int, float]:
+async def _resting(rank: Rank, passes: MemoryPasses, budget_s: float, fewest: int) -> dict[int, float]:
     """See `Probed.resting`: the mean of RESTING_KINDS; empty where rest makes no difference to them."""
     computed = {0.0: 0, RESTED_S: 0} | {ms * 1e-3: ms for ms in RESTING_MS}
     shares = []
     for kind in RESTING_KINDS:
         seconds = {
-            computed_s: trimmed_mean(await _seconds(rank, kind, RESTING_BYTES, computed_s, sweep, budget_s, fewest))
+            computed_s: trimmed_mean(await _seconds(rank, kind, RESTING_BYTES, computed_s, passes, budget_s, fewest))
             for computed_s in computed
         }
         if (whole := seconds[RESTED_S] - seconds[0.0]) > CERTAIN * seconds[RESTED_S]:
@@ -233,14 +233,14 @@ async def _resting(rank: Rank, sweep: MemoryPasses, budget_s: float, fewest: int
 
 
 async def _seconds(
-    rank: Rank, kind: str, nbytes: int, computed_s: float, sweep: MemoryPasses, budget_s: float, fewest: int
+    rank: Rank, kind: str, nbytes: int, computed_s: float, passes: MemoryPasses, budget_s: float, fewest: int
 ) -> torch.Tensor:
     """Seconds of every repetition of one kind and size after so much compute, float64 [repetitions]."""
     repeats = _repeats(rank, nbytes, computed_s * (3 if kind == "started" else 1), budget_s, fewest)
     if kind == "started":
-        found = await _hidden(rank, nbytes, repeats, sweep)
+        found = await _hidden(rank, nbytes, repeats, passes)
     else:
-        found = await _timed(rank, kind, nbytes, repeats, sweep, computed_s)
+        found = await _timed(rank, kind, nbytes, repeats, passes, computed_s)
     return await _common(rank, kind, found) / (2 if kind == "pair" else 1)  # there and back
 
 
@@ -297,15 +297,15 @@ def _repeats(rank: Rank, nbytes: int, computed_s: float, budget_s: float, fewest
 
 
 async def _timed(
-    rank: Rank, kind: str, nbytes: int, repeats: int, sweep: MemoryPasses, computed_s: float
+    rank: Rank, kind: str, nbytes: int, repeats: int, passes: MemoryPasses, computed_s: float
 ) -> list[tuple[float, float]]:
     """Begin and end of every repetition, each after so many seconds of compute, about; NaN of a rank that has no part
     in it."""
-    make, pieces, times = _effects(rank, kind, nbytes), sweep.pieces(computed_s), []
+    make, pieces, times = _effects(rank, kind, nbytes), passes.pieces(computed_s), []
     for _ in range(repeats + WARM_UP):
         if kind in APART and pieces:
             await rank.all_reduce(torch.zeros(1), label="compute together")
-        sweep.over(pieces)
+        passes.over(pieces)
         effects = [build() for build in make[:1]]
         begin = time.perf_counter()
         for build in make:
@@ -314,7 +314,7 @@ async def _timed(
     return times[WARM_UP:]
 
 
-async def _hidden(rank: Rank, nbytes: int, repeats: int, sweep: MemoryPasses) -> list[tuple[float, float]]:
+async def _hidden(rank: Rank, nbytes: int, repeats: int, passes: MemoryPasses) -> list[tuple[float, float]]:
     """What an all-to-all costs its rank that is complete before it is waited for: 0 and seconds, of every repetition.
 
     These are what the rank spends on starting it and on waiting for it, and what the compute that hides it takes longer
@@ -322,18 +322,18 @@ async def _hidden(rank: Rank, nbytes: int, repeats: int, sweep: MemoryPasses) ->
     carry the exchange get their core while it starts or later; their sum does not. The latter is a small difference
     of long times, which may be anything in one repetition: the median of all counts, and none below 0.
     """
-    (make,), beside, spent, longer = _effects(rank, "started", nbytes), sweep.pieces(RESTED_S), list[float](), []
-    hiding = sweep.pieces(HIDING_S * max(1, nbytes >> 22))
+    (make,), beside, spent, longer = _effects(rank, "started", nbytes), passes.pieces(RESTED_S), list[float](), []
+    hiding = passes.pieces(HIDING_S * max(1, nbytes >> 22))
     for _ in range(repeats + WARM_UP):
         await rank.all_reduce(torch.zeros(1), label="compute together")  # or fast ranks would wait for slow ones below
-        alone = sweep.over(beside)
+        alone = passes.over(beside)
         effect, begin = make(), time.perf_counter()
         handle = await rank.start(effect)
-        behind = sweep.over(hiding)
+        behind = passes.over(hiding)
         await rank.wait(handle)
         end = time.perf_counter()
         del effect, handle
-        alone += sweep.over(beside)
+        alone += passes.over(beside)
         spent.append(end - begin - behind)
         longer.append(behind - alone * hiding / (2 * beside))
     typical = max(0.0, float(np.median(longer[WARM_UP:])))

@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 from numba import njit
 
+from harness.kernels.csr import column_pointers, place_rows
 from harness.machine import ArrayMaker
 
 AT_ONCE = 1 << 26
@@ -29,10 +30,10 @@ def transpose_into(
         t_indptr, t_indices: [num_cols + 1] and [nnz], of the types of `indptr` and `indices`; their content is lost.
         scratch: makes one more array of nnz entries for a block of more than `AT_ONCE`; None sorts any block at once.
     """
-    pointers = _column_pointers(indices, len(t_indptr) - 1, indptr)
+    pointers = column_pointers(indptr, indices, len(t_indptr) - 1)
     t_indptr[:] = pointers
     if scratch is None or len(indices) <= AT_ONCE:
-        _place(indptr, indices, pointers, t_indices)
+        place_rows(indptr, indices, pointers, t_indices)
         return
     del pointers
     first = _ranges(t_indptr)
@@ -56,26 +57,6 @@ def _ranges(t_indptr: np.ndarray) -> np.ndarray:
         last = t_indptr.dtype.type(min(int(t_indptr[first[-1]]) + AT_ONCE, int(t_indptr[-1])))
         first.append(max(int(np.searchsorted(t_indptr, last, side="right")) - 1, first[-1] + 1))
     return np.array(first, np.int64)
-
-
-@njit(cache=True, nogil=True)
-def _column_pointers(indices: np.ndarray, num_cols: int, like: np.ndarray) -> np.ndarray:
-    pointers = np.zeros(num_cols + 1, like.dtype)
-    for column in indices:
-        pointers[column + 1] += 1
-    for c in range(num_cols):
-        pointers[c + 1] += pointers[c]
-    return pointers
-
-
-@njit(cache=True, nogil=True)
-def _place(indptr: np.ndarray, indices: np.ndarray, cursor: np.ndarray, t_indices: np.ndarray) -> None:
-    """The counting sort; `cursor` begins as the column pointers."""
-    for row in range(len(indptr) - 1):
-        for e in range(indptr[row], indptr[row + 1]):
-            column = indices[e]
-            t_indices[cursor[column]] = row
-            cursor[column] += 1
 
 
 @njit(cache=True, nogil=True)
