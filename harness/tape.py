@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import Node
+from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
+from harness.errors import ProgramError
 from harness.rank import Rank
 
 
@@ -34,16 +35,41 @@ class Exchange(Protocol):
         ...
 
 
+_Key = tuple[Node, int]
+"""A tensor as a result of autograd: its node, and which of the node's results."""
+
+
+@dataclass
+class _Leaf:
+    """A tensor after a cut, without the tensor: that lives as long as its users need it.
+
+    Attributes:
+        key: None for integers, which have no gradient.
+        like: a tensor of its type and device without elements.
+    """
+
+    key: _Key | None
+    edge: GradientEdge | None
+    shape: torch.Size
+    like: Tensor
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> _Leaf:
+        edge = _edge(tensor)
+        return cls(None if edge is None else (edge.node, edge.output_nr), edge, tensor.shape, tensor.new_empty(0))
+
+    def gradient(self, gradients: dict[_Key, Tensor]) -> Tensor:
+        """Its gradient, taken out of `gradients`; zeros where nothing used the tensor."""
+        found = None if self.key is None else gradients.pop(self.key, None)
+        return self.like.new_zeros(self.shape) if found is None else found
+
+
 @dataclass
 class _Cut:
     exchange: Exchange
-    sources: list[Tensor]  # inputs, still attached to the segment before: x, then the kept tensors
-    outputs: list[Tensor]  # leaves for the exchange's outputs
-    kept: list[Tensor]  # leaves for tensors that crossed unchanged
-
-    @property
-    def leaves(self) -> list[Tensor]:
-        return [*self.outputs, *self.kept]
+    sources: list[GradientEdge | None]  # inputs: x, then the kept tensors; None for one that needs no gradient
+    leaves: list[_Leaf]  # of the exchange's outputs, then of the kept tensors
+    num_outputs: int
 
 
 class Tape:
@@ -58,6 +84,7 @@ class Tape:
         self.rank = rank
         self.parameters = [p for p in parameters if p.requires_grad]
         self._cuts: list[_Cut] = []
+        self._anchor = torch.empty((), requires_grad=True)  # lets tensors after a cut have gradients
 
     async def apply(self, exchange: Exchange, x: Tensor, *keep: Tensor) -> tuple[Tensor, ...]:
         """Run `exchange` on `x`; returns its outputs and then the `keep` tensors, all as leaves after the cut.
@@ -68,9 +95,10 @@ class Tape:
         outputs = await exchange.forward(self.rank, x.detach())
         if not x.requires_grad:
             return (*outputs, *keep)
-        cut = _Cut(exchange, [x, *keep], [_leaf(t) for t in outputs], [_leaf(t) for t in keep])
-        self._cuts.append(cut)
-        return tuple(cut.leaves)
+        after = _Start.apply(self._anchor, *(tensor.detach() for tensor in (*outputs, *keep)))
+        sources, leaves = [_edge(tensor) for tensor in (x, *keep)], [_Leaf.of(tensor) for tensor in after]
+        self._cuts.append(_Cut(exchange, sources, leaves, len(outputs)))
+        return tuple(after)
 
     def operator(self) -> AbstractContextManager[None]:
         """Compute inside is one operator of a method that works operator by operator; nothing may be awaited inside."""
@@ -86,18 +114,16 @@ class Tape:
         Pass the forward pass as an expression (`await tape.backward(loss_of(...))`): the last segment is then freed
         as soon as it has been differentiated.
         """
-        value = loss.detach()
-        outputs, seeds = [loss], [torch.ones_like(loss)]
+        value, outputs, seeds = loss.detach(), [_edge(loss)], [torch.ones_like(loss)]
         del loss
-        leaves = [leaf for cut in self._cuts for leaf in cut.leaves]
-        gradients: dict[int, Tensor] = {}
+        gradients = dict[_Key, Tensor]()
         while True:
             await self._before(len(self._cuts))
-            self._differentiate(outputs, seeds, leaves, gradients)
+            self._differentiate(outputs, seeds, gradients)
             self._after(len(self._cuts))
             if not self._cuts:
                 return value
-            outputs, seeds = await self._cross(self._cuts.pop(), leaves, gradients)
+            outputs, seeds = await self._cross(self._cuts.pop(), gradients)
 
     async def _before(self, segment: int) -> None:
         """Called before a segment is differentiated, the one behind so many cuts."""
@@ -106,58 +132,77 @@ class Tape:
         """Called when it has been."""
 
     async def _cross(
-        self, cut: _Cut, leaves: list[Tensor], gradients: dict[int, Tensor]
-    ) -> tuple[list[Tensor], list[Tensor]]:
+        self, cut: _Cut, gradients: dict[_Key, Tensor]
+    ) -> tuple[list[GradientEdge | None], list[Tensor]]:
         """Run one exchange's adjoint; returns the outputs of the segment before it and their gradients."""
-        del leaves[len(leaves) - len(cut.leaves) :]
-        grads = [gradients.pop(id(leaf), None) for leaf in cut.leaves]
-        filled = [torch.zeros_like(t) if g is None else g for t, g in zip(cut.leaves, grads, strict=True)]
-        count, kept = len(cut.outputs), filled[len(cut.outputs) :]
-        adjoint = cut.exchange.adjoint(self.rank, *filled[:count])
-        # The outputs are not needed any more, and of their gradients the adjoint decides when.
-        cut.outputs.clear()
-        cut.kept.clear()
-        del grads, filled
-        x_grad = await adjoint
-        pairs = zip(cut.sources, [x_grad, *kept], strict=True)
-        joined = [(s, g) for s, g in pairs if s.requires_grad]
-        return [s for s, _ in joined], [g for _, g in joined]
+        filled = [leaf.gradient(gradients) for leaf in cut.leaves]
+        kept = filled[cut.num_outputs :]
+        adjoint = cut.exchange.adjoint(self.rank, *filled[: cut.num_outputs])
+        del filled  # the adjoint decides how long it needs the gradients
+        return cut.sources, [await adjoint, *kept]
 
     def _differentiate(
-        self, outputs: list[Tensor], seeds: list[Tensor], leaves: list[Tensor], gradients: dict[int, Tensor]
+        self, outputs: list[GradientEdge | None], seeds: list[Tensor], gradients: dict[_Key, Tensor]
     ) -> None:
         """Add the gradients of one segment to its leaves and to the parameters."""
-        wanted = [*leaves, *self.parameters]
-        if not outputs[0].requires_grad or not wanted:
+        leaves = {leaf.key: leaf.edge for cut in self._cuts for leaf in cut.leaves if leaf.key and leaf.edge}
+        found = [(edge, seed) for edge, seed in zip(outputs, seeds, strict=True) if edge is not None]
+        seeds.clear()
+        if not found or not (leaves or self.parameters):
             return
         # Where a tensor skipped a cut, its own segment is traversed again later, so its graph must be kept.
         mine = _nodes(outputs)
         again = any(not mine.isdisjoint(_nodes(cut.sources)) for cut in self._cuts)
-        grads = torch.autograd.grad(outputs, wanted, seeds, allow_unused=True, retain_graph=again)
         del mine
         outputs.clear()
-        for tensor, gradient in zip(wanted, grads, strict=True):
-            if gradient is None:
-                continue
-            if tensor.is_leaf and any(tensor is p for p in self.parameters):
-                tensor.grad = gradient if tensor.grad is None else tensor.grad + gradient
-            else:
-                earlier = gradients.get(id(tensor))
-                gradients[id(tensor)] = gradient if earlier is None else earlier + gradient
+        grads = torch.autograd.grad(
+            [edge for edge, _ in found],
+            [*leaves.values(), *map(get_gradient_edge, self.parameters)],
+            [seed for _, seed in found],
+            allow_unused=True,
+            retain_graph=again,
+        )
+        del found
+        for key, gradient in zip(leaves, grads, strict=False):
+            if gradient is not None:
+                earlier = gradients.get(key)
+                gradients[key] = gradient if earlier is None else earlier + gradient
+        for parameter, gradient in zip(self.parameters, grads[len(leaves) :], strict=True):
+            if gradient is not None:
+                parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
 
 
-def _nodes(outputs: list[Tensor]) -> set[Node]:
+class _Start(torch.autograd.Function):
+    """Tensors after a cut, as results of a node where gradients end and which does not hold them.
+
+    Leaves of autograd would: their node keeps each until its gradient is asked for, so that every halo row would live
+    until the backward pass.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Tensors that share the memory of the given ones; integers have no gradient."""
+        ctx.after_cut = True  # `_nodes` stops here, as at parameters
+        after = tuple(tensor.detach() for tensor in tensors)
+        ctx.mark_non_differentiable(*[tensor for tensor in after if not tensor.is_floating_point()])
+        return after
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        """Raises ProgramError: what is before a cut is differentiated by its own call."""
+        raise ProgramError("differentiated through a cut")
+
+
+def _edge(tensor: Tensor) -> GradientEdge | None:
+    return get_gradient_edge(tensor) if tensor.requires_grad else None
+
+
+def _nodes(outputs: list[GradientEdge | None]) -> set[Node]:
     """The autograd nodes behind `outputs` up to the last cut; leaves, which segments may share, are left out."""
-    stack, seen = [output.grad_fn for output in outputs], set[Node]()
+    stack, seen = [edge.node for edge in outputs if edge is not None], set[Node]()
     while stack:
         node = stack.pop()
-        if node is not None and node not in seen and not hasattr(node, "variable"):
+        if node not in seen and not hasattr(node, "variable") and not hasattr(node, "after_cut"):
             seen.add(node)
-            stack.extend(following for following, _ in node.next_functions)
+            stack.extend(following for following, _ in node.next_functions if following is not None)
     return seen
-
-
-def _leaf(tensor: Tensor) -> Tensor:
-    """A leaf that shares the tensor's memory; integer outputs of an exchange stay as they are."""
-    leaf = tensor.detach()
-    return leaf.requires_grad_() if leaf.is_floating_point() else leaf

@@ -134,14 +134,14 @@ class CutConfig:
         "what the method names (distgnn: libra)",
     )
     hosts: int = option(1, "hosts the parts are spread over in equal blocks, for hierarchical partitioners (ebv)")
-    renumber: str = option("auto", "clusters for renumbering nodes inside a part: auto, or a number (0 = off)")
+    renumber: str = option("auto", "nodes inside a part sorted by clusters: auto, or the most nodes of a cluster (0 = off)")
 
     def rules(self) -> Iterator[Rule]:
         """Ranges."""
         yield self.parts >= 1, "parts must be at least 1"
         yield self.hosts >= 1, "hosts must be at least 1"
         number = self.renumber.isascii() and self.renumber.isdigit() and len(self.renumber) < 10
-        yield self.renumber == "auto" or number, "renumber must be auto or a number of clusters"
+        yield self.renumber == "auto" or number, "renumber must be auto or a number of nodes"
 
 
 @dataclass(frozen=True, kw_only=True)

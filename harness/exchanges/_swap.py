@@ -161,10 +161,6 @@ class SwapTape(Tape):
                 assert held.device is not None
                 held.host = await self.copy(held.device, to_host=True)
             held.device = None
-        for cut in self._cuts:
-            for tensor in (*cut.sources, *cut.leaves):
-                if _key(tensor) not in alive and _key(tensor) not in self._held and _key(tensor) not in self._resident:
-                    tensor.data = tensor.new_empty(()).expand(tensor.shape)  # its shape is all that is read again
 
 
 @dataclass(frozen=True, eq=False)

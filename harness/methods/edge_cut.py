@@ -288,8 +288,7 @@ class OverlappingEdgeCut(EdgeCut):
 
     Options:
         overlap: sum own neighbours while halo rows travel, and backwards while gradients do; losses and bytes are the
-            same, and no halo row is kept until the backward pass. Layers whose aggregation is not linear in rows
-            (attention) exchange first.
+            same. Layers whose aggregation is not linear in rows (attention) exchange first.
     """
 
     overlap: bool = False

@@ -31,7 +31,7 @@ class Vanilla(OverlappingEdgeCut):
     In brief:
         travels: boundary rows of every layer forwards, their gradients backwards
         bytes: 4 d a halo row, layer and direction; 2 d with a 16-bit type
-        memory: the halo rows of every layer until its backward pass
+        memory: the halo rows of one layer; with attention those of every layer until its backward pass
 
     Options:
         style: push ships halo gradients to their owners; pull ships complete gradients of own rows to their readers.

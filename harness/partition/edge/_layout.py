@@ -17,16 +17,20 @@ from harness.errors import InputError
 from harness.graphs import Graph, Totals, index_dtype
 from harness.kernels.edges import induced
 from harness.machine import ArrayMaker
-from harness.partition.partitioners import metis, undirected
+from harness.partition.partitioners import clustered_order
 
 Renumber = int | Literal["auto"]
-"""0 keeps ascending ids inside a part; k sorts them by a METIS clustering of the part into k clusters; "auto" chooses
-k per part. Clustered rows halve the aggregation time on graphs with communities and change no result."""
+"""0 keeps ascending ids inside a part; k sorts them by clusters of at most k nodes that share their neighbours; "auto"
+chooses k per part. Clustered rows halve the time of neighbour sums on graphs with communities and change no result."""
 
-CLUSTERED_EDGES = 30_000_000
-"""Edges inside a part above which "auto" does not cluster it: METIS would take longer than it saves."""
+CLUSTERED_EDGES = 1 << 27
+"""Edges inside a part above which "auto" does not cluster it: clustering holds them in memory."""
 
-_CLUSTER_SEED = 0  # one seed, so that equal assignments give equal parts
+_CACHED_NODES = 2048
+"""Nodes of a cluster with "auto": their rows of 128 to 256 numbers fit in a core's cache of one or two MiB."""
+
+_FEW_NODES = 10_000
+"""Nodes of a part below which "auto" does not cluster it: all of its rows fit in the caches."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,12 +64,12 @@ def lay_out(
     """
     check_owner(graph, owner, num_parts)
     if renumber != "auto" and (not isinstance(renumber, int) or renumber < 0):
-        raise InputError(f'renumber is {renumber!r}; give a number of clusters, 0 for none, or "auto"')
+        raise InputError(f'renumber is {renumber!r}; give the nodes of a cluster, 0 for none, or "auto"')
     offsets, order = bucket(owner, num_parts, np.empty(0, index_dtype(graph.num_nodes)))
     symmetric = graph.is_symmetric()
     if renumber != 0:
         for low, high in zip(offsets[:-1], offsets[1:], strict=True):
-            order[low:high] = _clustered(graph, order[low:high], owner, renumber, symmetric)
+            order[low:high] = _clustered(graph, order[low:high], owner, renumber)
     position = np.empty_like(order)
     position[order] = np.arange(len(order), dtype=order.dtype)
     halos, cut = _halos(graph, order, position, offsets, ArrayMaker() if room is None else room)
@@ -84,29 +88,19 @@ def check_owner(graph: Graph, owner: np.ndarray, num_parts: int) -> None:
         raise InputError(f"graph {graph.name}: owner of node {bad[0]} is {owner[bad[0]]}; parts are 0..{num_parts - 1}")
 
 
-def num_clusters(renumber: Renumber, num_own: int, num_edges: int) -> int:
-    """Number of clusters that renumber a part of `num_own` nodes with `num_edges` edges among them; 0 = none.
-
-    "auto" clusters if that saves time: not below 10,000 nodes (the rows fit in cache) and not above `CLUSTERED_EDGES`.
-    About 1,000 nodes per cluster, 8 to 200 clusters.
-    """
+def cluster_nodes(renumber: Renumber, num_own: int, num_edges: int) -> int:
+    """Most nodes of the clusters that renumber a part of `num_own` nodes with `num_edges` edges among them; 0 = none."""
     if renumber == "auto":
-        worth_it = num_own >= 10_000 and num_edges <= CLUSTERED_EDGES
-        return min(200, max(8, num_own // 1000)) if worth_it else 0
-    return min(renumber, num_own) if renumber > 1 else 0
+        return _CACHED_NODES if num_own >= _FEW_NODES and num_edges <= CLUSTERED_EDGES else 0
+    return renumber
 
 
-def _clustered(graph: Graph, nodes: np.ndarray, owner: np.ndarray, renumber: Renumber, symmetric: bool) -> np.ndarray:
-    """The ascending `nodes` of one part, sorted by (cluster, id)."""
-    if not num_clusters(renumber, len(nodes), 0):
+def _clustered(graph: Graph, nodes: np.ndarray, owner: np.ndarray, renumber: Renumber) -> np.ndarray:
+    """The ascending `nodes` of one part, clusters of them together."""
+    if not cluster_nodes(renumber, len(nodes), 0):
         return nodes
-    clusters = num_clusters(renumber, len(nodes), _num_inside(graph.indptr, graph.indices, nodes, owner))
-    if not clusters:
-        return nodes
-    indptr, indices = induced(graph.indptr, graph.indices, nodes)
-    # one refinement pass: half the time of ten, with equally good clusters
-    cluster = metis(*undirected(indptr, indices, symmetric), clusters, _CLUSTER_SEED, "cut", passes=1)
-    return np.take(nodes, bucket(cluster, clusters, nodes[:0])[1])
+    most = cluster_nodes(renumber, len(nodes), _num_inside(graph.indptr, graph.indices, nodes, owner))
+    return nodes[clustered_order(*induced(graph.indptr, graph.indices, nodes), most)] if most else nodes
 
 
 def _halos(

@@ -15,11 +15,12 @@ from harness.graphs import Graph, index_dtype, position_dtype
 from harness.machine import IN_MEMORY, memory_left, resident
 from harness.partition.edge import _transpose as transposition
 from harness.partition.edge._assign import node_partitioner
-from harness.partition.edge._layout import CLUSTERED_EDGES, Renumber, num_clusters
+from harness.partition.edge._layout import CLUSTERED_EDGES, Renumber, cluster_nodes
 from harness.partition.edge._quality import Quality
 
 _PROGRAM = 192 << 20  # compiled kernels, and heap that the C library keeps
-_CLUSTER_BYTES = 128  # of METIS, for an edge of the part that is clustered (`python -m benchmarks.partition`)
+_CLUSTER_BYTES = 32  # for an edge of the part that is clustered: its own, and one of a graph of clusters that grows
+_CLUSTER_NODE_BYTES = 64
 _COPIED = 64 << 20  # features or labels on their way
 
 
@@ -76,9 +77,7 @@ def build_memory(
     halos = min(IN_MEMORY, ids * min(edges, (num_parts - 1) * nodes))
     steps["symmetry"] = owner + order + 8 * nodes
     if renumber != 0:
-        steps["renumbering"] = (
-            owner + order + ids * nodes + _CLUSTER_BYTES * _clustered(edges, num_parts, renumber, cut)
-        )
+        steps["renumbering"] = owner + order + ids * nodes + _clustering(nodes, edges, num_parts, renumber, cut)
     steps["halos"] = owner + order + halos + (2 * ids + 1) * nodes
     sorting = min(edges, transposition.AT_ONCE) * position + (4 * nodes if edges > transposition.AT_ONCE else 0)
     part = min(IN_MEMORY, 4 * position * edges + 96 * nodes + _rows(graph))
@@ -87,12 +86,14 @@ def build_memory(
     return BuildMemory(resident(), {step: size + _PROGRAM for step, size in steps.items()}, unknown)
 
 
-def _clustered(edges: int, num_parts: int, renumber: Renumber, cut: Quality | None) -> int:
-    """Most edges inside a part that METIS clusters; before the cut is known, of parts of equal size if any is."""
-    if cut is not None:
-        inside = [edges - outside for edges, outside in zip(cut.edges, cut.cut, strict=True)]
-        return max((e for n, e in zip(cut.inner, inside, strict=True) if num_clusters(renumber, n, e)), default=0)
-    return min(edges, CLUSTERED_EDGES) if renumber == "auto" else edges // num_parts
+def _clustering(nodes: int, edges: int, num_parts: int, renumber: Renumber, cut: Quality | None) -> int:
+    """Bytes for the part that takes most to cluster; before the cut is known, of parts of equal size if any is."""
+    if cut is None:
+        inside = min(edges, CLUSTERED_EDGES) if renumber == "auto" else edges // num_parts
+        return _CLUSTER_BYTES * inside + _CLUSTER_NODE_BYTES * nodes
+    parts = [(n, e - outside) for n, e, outside in zip(cut.inner, cut.edges, cut.cut, strict=True)]
+    sizes = (_CLUSTER_BYTES * e + _CLUSTER_NODE_BYTES * n for n, e in parts if cluster_nodes(renumber, n, e))
+    return max(sizes, default=0)
 
 
 def _rows(graph: Graph) -> int:

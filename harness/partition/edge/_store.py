@@ -37,7 +37,7 @@ from harness.partition.edge._memory import BuildMemory, build_memory
 from harness.partition.edge._quality import OverlapQuality, Quality, quality
 from harness.partition.partitioners import kaminpar_version, metis_version
 
-FORMAT = 2  # of the arrays below; raise it when their meaning changes
+FORMAT = 3  # of the arrays below; raise it when their meaning, or the order of nodes in a part, changes
 TOLD_EDGES = 100_000_000  # directed edges of a graph whose parts take minutes
 MAPPED_FROM = 64 << 20  # bytes; smaller parts are read at once, larger ones are mapped and read when touched
 

@@ -13,7 +13,7 @@ from harness.partition.partitioners._fennel import Fennel
 from harness.partition.partitioners._hdrf import HDRF
 from harness.partition.partitioners._hep import HEP
 from harness.partition.partitioners._kaminpar import KaMinPar, kaminpar_version
-from harness.partition.partitioners._label_propagation import LabelPropagation
+from harness.partition.partitioners._label_propagation import LabelPropagation, clustered_order
 from harness.partition.partitioners._libra import Libra
 from harness.partition.partitioners._metis import Metis, MetisCut, metis, metis_version, undirected
 from harness.partition.partitioners._numbered import Contiguous, Hash
@@ -42,6 +42,7 @@ __all__ = [
     "PARTITIONERS",
     "Partitioner",
     "Ranges",
+    "clustered_order",
     "has",
     "kaminpar_version",
     "metis",

@@ -23,6 +23,8 @@ _FEWEST_NODES = 60  # a part; coarser graphs are hard to balance
 _CUTS = 4  # of the coarsest graph, of which the best is taken: the graph is small, and its cut decides
 _SETTLED = 0.02  # share of nodes that change their cluster below which another pass gains little
 _STUCK = 0.95  # of the nodes: a level with as many clusters is not worth another one
+_WIDER = 8  # times the nodes of a cluster, one level of `clustered_order` up
+_ORDER_SEED = 1  # equal graphs have equal orders
 
 
 class Level(NamedTuple):
@@ -87,6 +89,30 @@ class LabelPropagation(NodePartitioner):
             owner = owner[cluster]
             _refine(level, owner, size, full, self.refinements)
         return owner
+
+
+def clustered_order(indptr: np.ndarray, indices: np.ndarray, most: int, passes: int = 3) -> np.ndarray:
+    """The nodes, int [N], sorted by clusters, so that rows summed one after the other share neighbours in the cache.
+
+    Clusters have up to `most` nodes, are listed by clusters of up to 8 times as many, and so on; inside the smallest
+    ones nodes ascend. Edges may have one direction or both; every pass is O(E), on the first level, and a few percent
+    of that on the others where the graph has communities.
+    """
+    level = Level(indptr, indices, np.empty(0, np.int32), np.ones(len(indptr) - 1, np.int64))
+    clusters = list[np.ndarray]()
+    while len(level.node_weight) > 1:
+        random = np.random.default_rng([_ORDER_SEED, len(clusters)]).integers(1, 2**63, dtype=np.uint64)
+        cluster, count = _clusters(level, most, passes, random)
+        if count > _STUCK * len(cluster):
+            break
+        clusters.append(cluster)
+        level, most = _contract(level, cluster, count), _WIDER * most
+    order = np.arange(len(level.node_weight))
+    for cluster in reversed(clusters):
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        order = np.argsort(rank[cluster], kind="stable")
+    return order
 
 
 def _coarsened(level: Level, num_parts: int, passes: int, seed: int) -> tuple[list[tuple[Level, np.ndarray]], Level]:

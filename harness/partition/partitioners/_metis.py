@@ -1,6 +1,6 @@
 """METIS, called on the simple undirected graph that it requires, for any input graph.
 
-Two objectives for parts (communication volume, edge cut) and the clustering that renumbers nodes inside a part.
+Two objectives: communication volume and edge cut.
 Default METIS settings for parts; node counts are balanced, edges and training nodes are not, as in BNS-GCN and PipeGCN
 (GATECH-EIC/BNS-GCN: helper/utils.py). METIS itself is the library.
 """
@@ -49,7 +49,6 @@ def metis(
     num_parts: int,
     seed: int,
     objective: Objective,
-    passes: int = 10,
     cuts: int = 1,
     node_weight: np.ndarray | None = None,
     edge_weight: np.ndarray | None = None,
@@ -57,12 +56,11 @@ def metis(
     """The part of every node, int32 [N], by k-way METIS on an `undirected` adjacency.
 
     Volume is the number of (node, other part) pairs, the rows that full-graph training sends per layer. Parts can be
-    empty on tiny graphs. `passes`: refinements per level (METIS: NITER, 10 by default). `cuts`: how many are made, of
-    which the best is taken (NCUTS). Weights are 1 where none are given. Raises InputError if METIS fails (memory).
+    empty on tiny graphs. `cuts`: how many are made, of which the best is taken (NCUTS). Weights are 1 where none are given. Raises InputError if METIS fails (memory).
     """
     if num_parts == 1 or len(xadj) == 1:
         return np.zeros(len(xadj) - 1, np.int32)
-    options = pymetis.Options(objtype=int(_OBJECTIVES[objective]), seed=seed, niter=passes, ncuts=cuts)
+    options = pymetis.Options(objtype=int(_OBJECTIVES[objective]), seed=seed, ncuts=cuts)
     adjacency = pymetis.CSRAdjacency(xadj, adjncy)
     try:  # recursive bisection supports the edge cut only
         assignment = pymetis.part_graph(

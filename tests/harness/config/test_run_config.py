@@ -108,7 +108,7 @@ def test_a_key_changes_its_record_and_no_other() -> None:
         ({"dropout": 1.0}, "dropout must be in [0, 1)"),
         ({"parts": 0}, "parts must be at least 1"),
         ({"hosts": 0}, "hosts must be at least 1"),
-        ({"renumber": "some"}, "renumber must be auto or a number of clusters"),
+        ({"renumber": "some"}, "renumber must be auto or a number of nodes"),
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"lr": 0}, "lr must be positive"),
         ({"threads": -1}, "threads must be from 0 to 4096"),

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from harness.errors import InputError
 from harness.graphs import Block, Graph, Part, Totals, from_edges
 from harness.partition.edge import assign, build_parts, lay_out, quality, quality_of
-from harness.partition.edge._layout import num_clusters
-from harness.partition.partitioners import PARTITIONERS, Ranges, metis, undirected
+from harness.partition.edge._layout import CLUSTERED_EDGES, cluster_nodes
+from harness.partition.partitioners import PARTITIONERS, Ranges, clustered_order, undirected
 from tests.conftest import real_data
 
 EDGE_CUTS = [name for name, kind in PARTITIONERS.own().items() if kind.cuts == "edge"]
@@ -243,26 +243,51 @@ def test_bad_requests_are_input_errors() -> None:
     with pytest.raises(InputError, match=r"owner of node 5 is 2; parts are 0\.\.1"):
         quality(graph, np.where(np.arange(40) == 5, 2, 0), 2)
     for renumber in (-1, "autp"):
-        with pytest.raises(InputError, match="give a number of clusters"):
+        with pytest.raises(InputError, match="give the nodes of a cluster"):
             lay_out(graph, np.zeros(40, np.int32), 1, renumber)  # type: ignore[arg-type]
 
 
-def test_renumbering_sorts_by_cluster_then_id() -> None:
+def test_renumbering_brings_neighbours_together() -> None:
     graph = communities()
-    part = build_parts(graph, np.zeros(600, np.int32), 1, 4)[0]
-    cluster = metis(*undirected(graph.indptr, graph.indices, True), 4, 0, "cut", passes=1)
-    assert part.nodes.tolist() == sorted(range(600), key=lambda v: (cluster[v], v))
-    distance = [np.abs(np.diff(pairs(p.graph.own.indptr, p.graph.own.indices))).mean() for p in (part,)]
-    plain = build_parts(graph, np.zeros(600, np.int32), 1)[0].graph.own
-    assert distance[0] < 0.6 * np.abs(np.diff(pairs(plain.indptr, plain.indices))).mean()
+    owner = np.zeros(600, np.int32)
+    plain, sorted_by_clusters = (build_parts(graph, owner, 1, most)[0] for most in (0, 150))
+    assert sorted_by_clusters.nodes.tolist() == clustered_order(graph.indptr, graph.indices, 150).tolist()
+    apart = [
+        np.abs(np.diff(pairs(part.graph.own.indptr, part.graph.own.indices))).mean()
+        for part in (plain, sorted_by_clusters)
+    ]
+    assert apart[1] < 0.5 * apart[0]
+
+
+@settings(deadline=None, max_examples=50)
+@given(given=assignments(), most=st.integers(1, 9))
+def test_clusters_hold_together_on_every_level(given: tuple[Graph, np.ndarray, int], most: int) -> None:
+    graph = given[0]
+    order = clustered_order(graph.indptr, graph.indices, most)
+    assert sorted(order.tolist()) == list(range(graph.num_nodes))
+    assert (order == clustered_order(graph.indptr, graph.indices, most)).all()
+
+
+def test_clusters_of_clusters_lie_side_by_side() -> None:
+    """Eight communities of 16 triangles: three nodes of a triangle in sequence, ascending, 48 of a community."""
+    names = np.random.default_rng(3).permutation(384)
+    triangle = np.array([[0, 1], [1, 2], [2, 0]])
+    edges = np.concatenate([3 * t + triangle for t in range(128)])
+    joined = [(3 * (16 * c + i) + i % 3, 3 * (16 * c + j) + j % 3) for c in range(8) for i in range(16) for j in range(i)]
+    graph = from_edges("cliques", names[np.concatenate([edges, joined])].T, 384, undirected=True, num_classes=0)
+    member = np.empty(384, int)
+    member[names] = np.arange(384)
+    order = clustered_order(graph.indptr, graph.indices, 3)
+    found = member[order] // 48
+    assert (found[:-1] != found[1:]).sum() == 7, "every community is one run"
 
 
 def test_automatic_renumbering_clusters_only_where_it_pays() -> None:
-    assert num_clusters("auto", 9_999, 10) == 0
-    assert num_clusters("auto", 10_000, 10) == 10
-    assert num_clusters("auto", 8_000_000, 30_000_000) == 200
-    assert num_clusters("auto", 10_000, 30_000_001) == 0
-    assert [num_clusters(k, 3, 10) for k in (0, 1, 2, 64)] == [0, 0, 2, 3]
+    assert cluster_nodes("auto", 9_999, 10) == 0
+    assert cluster_nodes("auto", 10_000, 10) == 2048
+    assert cluster_nodes("auto", 10_000, CLUSTERED_EDGES) == 2048
+    assert cluster_nodes("auto", 10_000, CLUSTERED_EDGES + 1) == 0
+    assert [cluster_nodes(k, 3, 10) for k in (0, 1, 64)] == [0, 1, 64]
 
 
 def test_shapes_only_parts_keep_every_shape() -> None:
