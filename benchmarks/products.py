@@ -28,8 +28,8 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     config = RunConfig.of(
         dataset=f"synthetic:products-like,scale={options.scale}", model="sage", layers=3, hidden=128, parts=2,
-        partitioner="hash", renumber=options.renumber, method=options.method, mode="real", epochs=options.epochs, threads=1,
-        eval_every=-1, order=options.order, precision=options.precision,
+        partitioner="hash", renumber=options.renumber, method=options.method, mode="real", epochs=options.epochs,
+        threads=1, eval_every=-1, order=options.order, precision=options.precision,
     )  # fmt: skip
     begin = time.perf_counter()
     prepared = prepare(config)

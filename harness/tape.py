@@ -131,9 +131,7 @@ class Tape:
     def _after(self, segment: int) -> None:
         """Called when it has been."""
 
-    async def _cross(
-        self, cut: _Cut, gradients: dict[_Key, Tensor]
-    ) -> tuple[list[GradientEdge | None], list[Tensor]]:
+    async def _cross(self, cut: _Cut, gradients: dict[_Key, Tensor]) -> tuple[list[GradientEdge | None], list[Tensor]]:
         """Run one exchange's adjoint; returns the outputs of the segment before it and their gradients."""
         filled = [leaf.gradient(gradients) for leaf in cut.leaves]
         kept = filled[cut.num_outputs :]

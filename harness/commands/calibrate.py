@@ -23,7 +23,7 @@ from harness.machine import HERE, Depth, KeptCalibration, calibration_folder, co
 from harness.running.drift import reference_seconds, watching
 from real.measure.calibrate import LINK_RANKS, RANKS, calibrate_gpu_to, calibrate_to
 from sims.cluster import load_cluster
-from sims.study.calibrated import BRIEF_GRAPHS, BRIEF_METHODS, add_gpu_operators, add_idling, add_operators
+from sims.study.calibrated import BRIEF_GRAPHS, BRIEF_METHODS, add_gpu_operators, add_idling, add_operators, add_sharing
 from sims.study.real_runs import ACCOMPANIED, BRIEF_ACCOMPANIED, add_contention, add_host
 
 TAKES = {"brief": "one to two minutes", "quick": "five to ten minutes", "full": "some minutes"}
@@ -119,6 +119,8 @@ def measure(
     few: dict[str, Any] = {"only": BRIEF_METHODS, "sizes": BRIEF_GRAPHS} if brief else {}
     add_operators(path.with_name("device.toml"), threads=threads, quick=quick, **few)
     add_idling(path.with_name("device.toml"), threads=threads, brief=brief)
+    if not brief:
+        add_sharing(path.with_name("device.toml"), threads=threads)
     trained = BRIEF_ACCOMPANIED if brief else ACCOMPANIED
     before = reference_seconds()
     add_contention(out, threads=threads, hosts=hosts and hosts.unshaped, trained=trained)

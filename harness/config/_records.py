@@ -134,7 +134,7 @@ class CutConfig:
         "what the method names (distgnn: libra)",
     )
     hosts: int = option(1, "hosts the parts are spread over in equal blocks, for hierarchical partitioners (ebv)")
-    renumber: str = option("auto", "nodes inside a part sorted by clusters: auto, or the most nodes of a cluster (0 = off)")
+    renumber: str = option("auto", "sort nodes inside a part by clusters: auto, or the most nodes of one (0 = off)")
 
     def rules(self) -> Iterator[Rule]:
         """Ranges."""

@@ -45,8 +45,8 @@ SETUP_PEAK = (
     "training alone is larger"
 )
 ONE_TENSOR = (
-    "the authors' layers keep own and halo rows in one tensor until their backward pass, ours no halo rows: the mean of "
-    "theirs is added"
+    "the authors' layers keep own and halo rows in one tensor until their backward pass, ours no halo rows: the mean "
+    "of theirs is added"
 )
 BASELINES = {"ROC": "roc", "CAGNET (c=2)": "cagnet:algorithm=1.5d:replication=2"}
 """System as printed -> the method that corresponds to it."""

@@ -18,25 +18,19 @@ ACKNOWLEDGED_BYTES = "links.nic.acknowledged"
 """The name of `Cluster.acknowledged` among the numbers of a cluster."""
 
 
-SHAPED, SHARING = "links.nic.shaped", "hosts.sharing"
-"""The names of `Cluster.shaped` and `Cluster.sharing` among the numbers of a cluster."""
+SHAPED = "links.nic.shaped"
+"""The name of `Cluster.shaped` among the numbers of a cluster."""
 
 OF_SHAPED = Quantity(1.0, "assumed", "rate of a shaped link over what frames leave of its nominal one", (0.975, 1.01))
 OF_MANY_SHAPED = Quantity(
     0.95, "measured", "the same where more hosts share the machine than it has cores, which also forward every frame",
     (0.88, 1.01),
 )  # fmt: skip
-OF_SHARING = Quantity(
-    1.0,
-    "assumed",
-    "work of ranks that share cores over what it is where they do not, beside taking turns",
-    (0.85, 1.25),
-)
 
 
 def dimension_of(name: str) -> str:
     """The dimension (a key of `sims.units.UNITS`, or "number") of what `Cluster.quantities` gives this name."""
-    if name in (ACKNOWLEDGED_BYTES, SHAPED, SHARING):
+    if name in (ACKNOWLEDGED_BYTES, SHAPED):
         return "number"
     return "bandwidth" if name.endswith((".bandwidth", ".process")) else "time"
 
@@ -85,7 +79,6 @@ class Cluster:
         acknowledged: bytes that travel back between two hosts per byte of payload, and share a link with what goes that
             way (a lab's shaped links; elsewhere a link's bandwidth is what both ways get).
         shaped: factor on the rates of a lab's links: its shapers send in bursts, and senders may lose frames.
-        sharing: factor on the work of ranks that share cores, whose caches others have used meanwhile.
         buffers: of a lab's shaped links; None where a sender is done when its receiver has the message.
         constants: of the communication library, in place of its own (`sims.transport.Tuning`).
     """
@@ -112,7 +105,6 @@ class Cluster:
     nic_rates: tuple[float, ...] = ()
     acknowledged: Quantity = Quantity(0.0)
     shaped: Quantity = OF_SHAPED
-    sharing: Quantity = OF_SHARING
     buffers: Buffers | None = None
     constants: Any = None
 
@@ -144,8 +136,6 @@ class Cluster:
             yield ACKNOWLEDGED_BYTES, self.acknowledged
         if self.buffers is not None:
             yield SHAPED, self.shaped
-        if self.cores:
-            yield SHARING, self.sharing
         for name, cost in (("operation", self.transport.operation), ("message", self.transport.message)):
             if cost.value or not self.transport.measured:
                 yield f"transport.{name}", cost

@@ -48,6 +48,7 @@ STRENGTH = ("assumed", "datasheet", "extrapolated", "published", "measured")
 
 
 NONE = Quantity(0.0)
+OF_SHARING = Quantity(1.15, "assumed", "1.11 to 1.22 were measured on one machine of two cores", (1.0, 1.3))
 HOST = Quantity(1e9, "measured", "one core of an AMD EPYC: draws, and blocks of kept columns")
 
 
@@ -131,6 +132,12 @@ class DeviceProfile:
         "through the same caches, than where they were measured one by one",
         factor(),
         default=Quantity(1.0),
+    )
+    sharing: Quantity = key(
+        "how much longer CPU ranks compute where several share their cores, whose caches the others use in between, "
+        "beside taking turns",
+        factor(),
+        default=OF_SHARING,
     )
     host: Quantity = key(
         "bytes/s that one core of the host writes of random numbers and index arrays (sampling), whichever device "

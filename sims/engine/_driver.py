@@ -220,7 +220,7 @@ class Simulator:
             return None
         if place not in self._cores:
             number = self.placement.cluster.cores
-            longer = self.placement.cluster.sharing.value
+            longer = profile.sharing.value
             self._cores[place] = Cores(self.env, number, profile.cores, Turns.of(number), longer, profile)
         return self._cores[place]
 

@@ -79,6 +79,7 @@ MECHANISMS: dict[str, Callable[[Cluster], Model]] = {
     "caches that others use while a core idles": _device(lambda p: replace(p, idle={})),
     "Python around an operator": _device(lambda p: replace(p, launch=NOTHING)),
     "memory that goes back": _device(lambda p: replace(p, release=None)),
+    "caches of cores that ranks share": _device(lambda p: replace(p, sharing=Quantity(1.0))),
     "slower beside other ranks": _device(lambda p: replace(p, crowding=Quantity(1.0))),
 }
 """Mechanism -> the model of a cluster without it."""

@@ -8,6 +8,7 @@ by `real_runs`.
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -34,7 +35,7 @@ from sims.study._profiling import (
     observe_blocks,
     observe_idling,
 )
-from sims.units import SMALLEST, fitted
+from sims.units import NORMAL_90, SMALLEST, SPREADS, fitted
 
 SIZES = ((1_000, 16), (8_000, 48), (40_000, 160))
 """Nodes and columns of the graphs that operators are timed on; `validate` uses none of them."""
@@ -168,6 +169,32 @@ def add_idling(device: Path, *, threads: int, brief: bool = False) -> None:
     }
     factor = fitted(1 + float(longer[0, -1]) / usual, f"after {waits[-1]:g} s, of stretches of {1e3 * usual:.2f} ms")
     save_over(replace(load_device(device), idle=idle, idle_factor=factor), device)
+
+
+def add_sharing(device: Path, *, threads: int) -> None:
+    """Measure what ranks compute longer where two share each core, and write it into the device file.
+
+    The same training is timed in as many processes as there are cores, in twice as many, and once more in as many, by
+    the processor's time that each takes. Ranks of several threads, whose time cannot be told from their turns, keep
+    what is assumed.
+
+    Raises:
+        InputError: the device file cannot be read or written.
+        HaloscopeError: a measuring process failed.
+    """
+    if threads > 1:
+        return
+    configs = [small_run("vanilla", *size, threads, quick=True).changed(model="sage") for size in IDLED]
+    alone, shared, again = (
+        np.reshape([epoch.seconds for epoch in measure_operators(IDLING + "0", configs, copies).epochs], (copies, -1))
+        for copies in (core_count(), 2 * core_count(), core_count())
+    )
+    longer = np.log(2 * shared.mean(axis=0) / (alone.mean(axis=0) + again.mean(axis=0)))
+    note = f"{2 * core_count()} ranks on {core_count()} cores, of {len(configs)} graphs"
+    end = math.exp(math.hypot(NORMAL_90 * float(longer.std(ddof=1)), math.log(SPREADS["measured"])))
+    sharing = fitted(math.exp(float(longer.mean())), note)
+    sharing = replace(sharing, range=(sharing.value / end, sharing.value * end))
+    save_over(replace(load_device(device), sharing=sharing), device)
 
 
 def gpu_workloads(quick: bool) -> list[RunConfig]:

@@ -70,7 +70,11 @@ class Transport:
         """The share of its cores that a rank had when `beside` was measured: all ranks computed meanwhile, and seconds
         of the clock in which they shared cores are less work, which shares them again here."""
         measured, cores = self._spec.measured.get("started"), self.placement.cluster.cores
-        return min(1.0, cores / (min(measured) * self.profiles[rank].cores)) if measured and cores else 1.0
+        profile = self.profiles[rank]
+        if not (measured and cores):
+            return 1.0
+        had = min(1.0, cores / (min(measured) * profile.cores))
+        return had if self.placement.shared_cores(rank, profile.cores) is None else had / profile.sharing.value
 
     def carry(self, operation: Operation, rank: int, effect: Effect) -> Waits:
         """What rank `rank` waits for, one event after the other, until its part of the effect is done."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sims.cluster import ACKNOWLEDGED_BYTES, SHAPED, SHARING, Cluster, dimension_of
+from sims.cluster import ACKNOWLEDGED_BYTES, SHAPED, Cluster, dimension_of
 from sims.device import DeviceProfile, load_device
 from sims.records import scaled
 from sims.transport import LIBRARIES
@@ -24,6 +24,9 @@ PACE, FITS, LIBRARY, ROWS = "pace", "fits", "transport.library", "workload.rows"
 
 UNTIMED = ("memory", "fresh.above", "crowding", "idle_factor")
 """Numbers of a device that are no cost; the range of `crowding` is that of the device's pace."""
+
+SHARING = "sharing"
+"""A device's number that counts where ranks share cores."""
 
 OF_BOUNDARY = tuple(
     f"parts.{name}" for name in ("boundary", "ratio", "degrees", "replication", "mirrors", "mirrors_per_shared_master")
@@ -73,7 +76,7 @@ def inputs_of(cluster: Cluster, graph: Mapping[str, Any], exact: Collection[str]
         known |= {"links.nic.bandwidth"}
     found = [*_of_cluster(cluster), *_of_rows(graph)]
     for name in dict.fromkeys(cluster.profiles):
-        found += _of_device(load_device(name))
+        found += _of_device(load_device(name), shared=bool(cluster.cores))
     return [each for each in found if each.name not in known and each.high > each.low]
 
 
@@ -93,11 +96,12 @@ def _of_cluster(cluster: Cluster) -> Iterator[Input]:
         yield replace(widest, value=f"{len(values)} starts and hops of {software.kind}")
 
 
-def _of_device(profile: DeviceProfile) -> Iterator[Input]:
+def _of_device(profile: DeviceProfile, shared: bool) -> Iterator[Input]:
+    """`shared`: whether several ranks may share cores; elsewhere that costs nothing."""
     head = f"device.{profile.name}."
     measured = 0
     for key, dimension, quantity in profile.quantities():
-        if key in UNTIMED or key.startswith("operators.") or not quantity.value:
+        if key in UNTIMED or key.startswith("operators.") or key == SHARING or not quantity.value:
             continue
         if _paced(key, quantity):
             measured += 1
@@ -109,6 +113,8 @@ def _of_device(profile: DeviceProfile) -> Iterator[Input]:
         basis = STATED if stated else _basis("measured")
         value = f"{measured + len(profile.operators)} costs"
         yield Input(head + PACE, value, "measured", low, high, basis)
+    if shared:
+        yield _input(head + SHARING, profile.sharing, "number")
     errors = [cost.error.value for cost in profile.operators.values() if cost.error.value]
     if errors:
         end = math.exp(NORMAL_90 * MEDIAN * sorted(errors)[len(errors) // 2])
@@ -181,7 +187,6 @@ def changed_cluster(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
     return replace(
         cluster, links=links, transport=spec, constants=constants,
         acknowledged=by(ACKNOWLEDGED_BYTES, cluster.acknowledged), shaped=by(SHAPED, cluster.shaped),
-        sharing=by(SHARING, cluster.sharing),
     )  # fmt: skip
 
 

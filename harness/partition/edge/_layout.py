@@ -89,7 +89,7 @@ def check_owner(graph: Graph, owner: np.ndarray, num_parts: int) -> None:
 
 
 def cluster_nodes(renumber: Renumber, num_own: int, num_edges: int) -> int:
-    """Most nodes of the clusters that renumber a part of `num_own` nodes with `num_edges` edges among them; 0 = none."""
+    """Most nodes of a cluster, for a part of `num_own` nodes with `num_edges` edges among them; 0 = no clusters."""
     if renumber == "auto":
         return _CACHED_NODES if num_own >= _FEW_NODES and num_edges <= CLUSTERED_EDGES else 0
     return renumber

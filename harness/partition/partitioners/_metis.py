@@ -56,7 +56,8 @@ def metis(
     """The part of every node, int32 [N], by k-way METIS on an `undirected` adjacency.
 
     Volume is the number of (node, other part) pairs, the rows that full-graph training sends per layer. Parts can be
-    empty on tiny graphs. `cuts`: how many are made, of which the best is taken (NCUTS). Weights are 1 where none are given. Raises InputError if METIS fails (memory).
+    empty on tiny graphs. `cuts`: how many are made, of which the best is taken (NCUTS). Weights are 1 where none are
+    given. Raises InputError if METIS fails (memory).
     """
     if num_parts == 1 or len(xadj) == 1:
         return np.zeros(len(xadj) - 1, np.int32)

@@ -273,7 +273,8 @@ def test_clusters_of_clusters_lie_side_by_side() -> None:
     names = np.random.default_rng(3).permutation(384)
     triangle = np.array([[0, 1], [1, 2], [2, 0]])
     edges = np.concatenate([3 * t + triangle for t in range(128)])
-    joined = [(3 * (16 * c + i) + i % 3, 3 * (16 * c + j) + j % 3) for c in range(8) for i in range(16) for j in range(i)]
+    pairs_of = [(16 * c + i, 16 * c + j) for c in range(8) for i in range(16) for j in range(i)]
+    joined = [(3 * a + a % 3, 3 * b + b % 3) for a, b in pairs_of]
     graph = from_edges("cliques", names[np.concatenate([edges, joined])].T, 384, undirected=True, num_classes=0)
     member = np.empty(384, int)
     member[names] = np.arange(384)

@@ -39,7 +39,7 @@ from real.measure.link_probes import (
     since_last_arrival,
     trimmed_mean,
 )
-from sims.cluster import OPERATIONS, SHARING, load_cluster
+from sims.cluster import OPERATIONS, load_cluster
 from sims.cluster._software import TransportSpec
 from sims.device import DeviceProfile, Operator, load_device, tensors_of
 from sims.units import Quantity
@@ -95,7 +95,7 @@ def test_files_say_what_was_measured(tmp_path: Path) -> None:
     assert transport.measured["ring"][3].factors == pytest.approx((1 / 1.07, 1.07), rel=1e-4)  # the line's error
     assert transport.seconds("pair", 8) == pytest.approx(4.8e-4)  # on the line of 3 and 4
     assert loopback.bandwidth.value == pytest.approx(2.7e9)  # three ranks, 0.9 GB/s each
-    assert all(quantity.source == "measured" for name, quantity in cluster.quantities() if name != SHARING)
+    assert all(quantity.source == "measured" for _, quantity in cluster.quantities())
     assert transport.rested.value == RESTED_S
     assert {ranks: {ms: q.value for ms, q in of.items()} for ranks, of in transport.resting.items()} == {
         2: {5: 0.4, 80: 1.4}, 4: {5: 0.6, 80: 1.2},

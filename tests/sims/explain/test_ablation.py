@@ -51,7 +51,7 @@ SLOW = {"frames around payload", "acknowledgements"}
 FAST = {"copies of all hosts by the same cores", "most that one process moves"}
 """on unshaped ones;"""
 
-CROWDED = {"cores that ranks share"}
+CROWDED = {"cores that ranks share", "caches of cores that ranks share"}
 """those of more ranks than cores."""
 
 ONE_WAY = {"senders that are done before their receivers"}

@@ -101,6 +101,29 @@ def test_what_a_wait_costs_is_from_large_graphs_and_the_factor_from_the_smallest
     assert made.idle_factor.value == pytest.approx(1 + 2e-3 / (1.5e-3 / effects), rel=1e-3)
 
 
+def test_what_shared_cores_cost_is_the_time_of_twice_as_many_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, cores, asked = tmp_path / "device.toml", calibrated.core_count(), list[int]()
+    save_device(load_device("cpu-epyc-1core"), path)
+
+    def timed(what: str, configs: Sequence[RunConfig], copies: int) -> Observed:
+        drift = 1 + 0.1 * len(asked)  # the machine slows down meanwhile
+        asked.append(copies)
+        longer = (1.2, 1.2, 1.2) if copies == 2 * cores else (1.0, 1.0, 1.0)
+        return Observed(epochs=[Epoch(0, 3, 0, drift * factor, 0.0) for factor in longer] * copies)
+
+    monkeypatch.setattr(calibrated, "measure_operators", timed)
+    calibrated.add_sharing(path, threads=1)
+    made = load_device(path).sharing
+    assert asked == [cores, 2 * cores, cores]
+    assert made.value == pytest.approx(1.2) and made.source == "measured"
+    assert made.factors == pytest.approx((1 / SPREADS["measured"], SPREADS["measured"]), rel=1e-3)
+    before = path.read_bytes()
+    calibrated.add_sharing(path, threads=2)
+    assert path.read_bytes() == before, "of several threads the time cannot be told from their turns"
+
+
 def test_blocks_of_every_rank_are_timed_both_ways() -> None:
     found = observe_blocks(SMALL, repeats=2)
     works = found.samples["haloscope::gather_sum"]

@@ -13,9 +13,10 @@ import pytest
 from harness.config import RunConfig
 from harness.errors import InputError
 from harness.kernels.work import Work
-from sims.cluster import SHAPED, SHARING, load_cluster, place
+from sims.cluster import SHAPED, load_cluster, place
 from sims.device import load_device, save_device
 from sims.device._costs import OperatorCost
+from sims.replay import Changes
 from sims.uncertainty import Draws, RecordedPrediction, inputs_of, interval_of, predicted, prediction_of, replays_for
 from sims.uncertainty._inputs import ROWS, Input, changed_cluster, device_loader
 from sims.units import SPREADS, Quantity, quantity
@@ -95,7 +96,7 @@ def test_operators_scatter_by_the_residual_of_their_own_fit() -> None:
 def _device_inputs(profile: object) -> list[Input]:
     from sims.uncertainty._inputs import _of_device
 
-    return list(_of_device(profile))  # type: ignore[arg-type]
+    return list(_of_device(profile, shared=False))  # type: ignore[arg-type]
 
 
 def test_a_factor_changes_its_input_alone() -> None:
@@ -172,7 +173,7 @@ def test_a_recording_that_exists_is_taken_as_it_is() -> None:
 ])  # fmt: skip
 def test_labs_have_the_errors_of_their_links_and_cores(cluster: str, shaped: bool, sharing: bool) -> None:
     names = {each.name for each in inputs_of(load_cluster(cluster), {})}
-    assert (SHAPED in names, SHARING in names) == (shaped, sharing)
+    assert (SHAPED in names, any(name.endswith(".sharing") for name in names)) == (shaped, sharing)
 
 
 def test_what_sharing_cores_costs_is_paid_where_they_are_shared() -> None:
@@ -185,8 +186,8 @@ def test_what_sharing_cores_costs_is_paid_where_they_are_shared() -> None:
     recorded = predicted(config, place(cluster, 4))
     for cores, share in ((cluster.cores, 0.2), (64, 0.0)):
         plain, longer = (
-            recorded.replay.time(changed_cluster(replace(cluster, cores=cores), {SHARING: factor})).epochs[-1]
-            for factor in (1.0, 1.2)
+            recorded.replay.time(replace(cluster, cores=cores), Changes(device_loader(by, load_device))).epochs[-1]
+            for by in ({}, {f"device.{cluster.device}.sharing": 1.2})
         )
         assert longer["seconds"]["epoch"] / plain["seconds"]["epoch"] - 1 == pytest.approx(share, abs=0.02)
 
