@@ -1,6 +1,7 @@
 """Parts of a graph with more edges than memory holds: seconds, processor seconds and memory of every step.
 
-    python -m benchmarks.large_graph [--edges E] [--degree D] [--parts P] [--partitioner NAME] [--folder DIR]
+    python -m benchmarks.large_graph [--edges E] [--degree D] [--parts P] [--partitioner NAME] [--renumber auto]
+                                     [--folder DIR]
 
 Writes a graph as a folder of `.npy` files, cuts it, makes and stores the parts, and compares every edge of every part
 with the graph. What making the parts takes at most is printed before. Memory is without pages of files, which the
@@ -26,7 +27,7 @@ from harness import datasets
 from harness.console import stdout
 from harness.graphs import Graph, Part, index_dtype
 from harness.machine import ArrayMaker, ResidentPeak
-from harness.partition.edge import PartitionFolder, assigned, build_memory, partitioned
+from harness.partition.edge import PartitionFolder, Renumber, assigned, build_memory, partitioned
 
 T = TypeVar("T")
 GIB = 2.0**30
@@ -156,7 +157,7 @@ def _sum_of_entries(indptr: np.ndarray, indices: np.ndarray, transposed: bool) -
     return total, ascending
 
 
-def measure(folder: Path, edges: int, degree: int, num_parts: int, partitioner: str) -> None:
+def measure(folder: Path, edges: int, degree: int, num_parts: int, partitioner: str, renumber: Renumber) -> None:
     """All steps on a graph of at least so many directed edges, in `folder`; the parts go to the cache."""
     num_nodes = prime_from(-(-edges // degree))
     step("write the graph", lambda: write_graph(folder, num_nodes, degree))
@@ -164,13 +165,15 @@ def measure(folder: Path, edges: int, degree: int, num_parts: int, partitioner: 
     beyond = f", {graph.num_edges / 2**31:.3f} x 2^31" if graph.num_edges >= 2**31 else ""
     say(f"  {graph.num_nodes:,} nodes, {graph.num_edges:,} directed edges{beyond}, {size_of(folder):.1f} GiB on disk")
     step("fingerprint", graph.fingerprint)
-    stated = build_memory(graph, partitioner, num_parts, "auto")
+    stated = build_memory(graph, partitioner, num_parts, renumber)
     steps = ", ".join(f"{name} {size / GIB:.2f}" for name, size in stated.steps.items())
     say(f"  stated: up to {stated.peak / GIB:.2f} GiB, of them {stated.before / GIB:.2f} before; GiB by step: {steps}")
     with ResidentPeak() as memory:
         step("symmetry", graph.is_symmetric)
-        step(f"{partitioner}: assignment, quality", lambda: assigned(graph, partitioner, num_parts))
-        made = step(f"lay out, build {num_parts} parts", lambda: partitioned(graph, partitioner, num_parts))
+        step(f"{partitioner}: assignment, quality", lambda: assigned(graph, partitioner, num_parts, 0, renumber))
+        made = step(
+            f"lay out, build {num_parts} parts", lambda: partitioned(graph, partitioner, num_parts, 0, renumber)
+        )
     most, before = memory.most / GIB, stated.peak / GIB
     later = made.memory.of_parts.peak / GIB if made.memory else before
     say(f"  measured: {most:.2f} GiB at most; {before:.2f} stated, {later:.2f} once the cut was known")
@@ -187,6 +190,7 @@ def main() -> None:
     options.add_argument("--degree", type=int, default=54, help="even")
     options.add_argument("--parts", type=int, default=8)
     options.add_argument("--partitioner", default="hash")
+    options.add_argument("--renumber", type=lambda text: "auto" if text == "auto" else int(text), default="auto")
     options.add_argument("--folder", type=Path, help="for the graph and the parts; 18 bytes an edge are needed")
     given = options.parse_args()
     with tempfile.TemporaryDirectory(dir=given.folder) as scratch:
@@ -196,7 +200,7 @@ def main() -> None:
         graph.mkdir()
         write_graph(small, 101, 4)  # compiles the kernels
         compare(datasets.load(f"{small}{os.sep}"), partitioned(datasets.load(f"{small}{os.sep}"), given.partitioner, 2))
-        measure(graph, given.edges, given.degree, given.parts, given.partitioner)
+        measure(graph, given.edges, given.degree, given.parts, given.partitioner, given.renumber)
 
 
 if __name__ == "__main__":

@@ -114,35 +114,6 @@ def test_dropout_masks_do_not_depend_on_the_partition() -> None:
     assert relative_error(gradients[0], gradients[1]) < 1e-10
 
 
-def test_a_tensor_that_skips_a_cut_still_gets_its_gradient() -> None:
-    """For models of other packages: tensors before a cut may be used after it without being kept."""
-    from harness import loopback
-    from harness.rank import Rank
-    from harness.tape import Tape
-
-    class Double:
-        async def forward(self, rank: Rank, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            return (2 * x,)
-
-        async def adjoint(self, rank: Rank, *gradients: torch.Tensor) -> torch.Tensor:
-            return 2 * gradients[0]
-
-    w = torch.tensor([3.0], dtype=torch.float64, requires_grad=True)
-
-    async def program(rank: Rank) -> float:
-        tape = Tape(rank, [w])
-        a = w * w
-        (b,) = await tape.apply(Double(), a)
-        c = b * a  # `a` skips the first cut
-        (d,) = await tape.apply(Double(), c)
-        await tape.backward((d * a).sum())
-        assert w.grad is not None
-        return float(w.grad)
-
-    # d * a = 2 * (2 a * a) * a = 4 w^6
-    assert loopback.run_ranks(program, 1) == [pytest.approx(24 * 3.0**5)]
-
-
 def test_empty_owner_leaves_ranks_without_rows() -> None:
     graph = random_graph(6, 12, seed=1)
     built = make_parts(graph, np.zeros(6, np.int32), 3)
