@@ -44,24 +44,23 @@ class _Leaf:
     """A tensor after a cut, without the tensor: that lives as long as its users need it.
 
     Attributes:
-        key: None for integers, which have no gradient.
-        like: a tensor of its type and device without elements.
+        edge: None for integers, which have no gradient.
     """
 
-    key: _Key | None
     edge: GradientEdge | None
     shape: torch.Size
-    like: Tensor
+    dtype: torch.dtype
+    device: torch.device
 
-    @classmethod
-    def of(cls, tensor: Tensor) -> _Leaf:
-        edge = _edge(tensor)
-        return cls(None if edge is None else (edge.node, edge.output_nr), edge, tensor.shape, tensor.new_empty(0))
+    @property
+    def key(self) -> _Key | None:
+        """Of its gradient."""
+        return None if self.edge is None else (self.edge.node, self.edge.output_nr)
 
     def gradient(self, gradients: dict[_Key, Tensor]) -> Tensor:
         """Its gradient, taken out of `gradients`; zeros where nothing used the tensor."""
         found = None if self.key is None else gradients.pop(self.key, None)
-        return self.like.new_zeros(self.shape) if found is None else found
+        return torch.zeros(self.shape, dtype=self.dtype, device=self.device) if found is None else found
 
 
 @dataclass
@@ -70,6 +69,7 @@ class _Cut:
     sources: list[GradientEdge | None]  # inputs: x, then the kept tensors; None for one that needs no gradient
     leaves: list[_Leaf]  # of the exchange's outputs, then of the kept tensors
     num_outputs: int
+    holder: Tensor  # without elements; holds the node of the leaves
 
 
 class Tape:
@@ -84,7 +84,7 @@ class Tape:
         self.rank = rank
         self.parameters = [p for p in parameters if p.requires_grad]
         self._cuts: list[_Cut] = []
-        self._anchor = torch.empty((), requires_grad=True)  # lets tensors after a cut have gradients
+        self._anchor = torch.empty(0, requires_grad=True)  # lets tensors after a cut have gradients
 
     async def apply(self, exchange: Exchange, x: Tensor, *keep: Tensor) -> tuple[Tensor, ...]:
         """Run `exchange` on `x`; returns its outputs and then the `keep` tensors, all as leaves after the cut.
@@ -95,9 +95,12 @@ class Tape:
         outputs = await exchange.forward(self.rank, x.detach())
         if not x.requires_grad:
             return (*outputs, *keep)
-        after = _Start.apply(self._anchor, *(tensor.detach() for tensor in (*outputs, *keep)))
-        sources, leaves = [_edge(tensor) for tensor in (x, *keep)], [_Leaf.of(tensor) for tensor in after]
-        self._cuts.append(_Cut(exchange, sources, leaves, len(outputs)))
+        *after, holder = _Start.apply(self._anchor, [*outputs, *keep])
+        leaves = [
+            _Leaf(GradientEdge(holder.grad_fn, at) if t.requires_grad else None, t.shape, t.dtype, t.device)
+            for at, t in enumerate(after)
+        ]
+        self._cuts.append(_Cut(exchange, [_edge(t) for t in (x, *keep)], leaves, len(outputs), holder))
         return tuple(after)
 
     def operator(self) -> AbstractContextManager[None]:
@@ -155,7 +158,7 @@ class Tape:
         outputs.clear()
         grads = torch.autograd.grad(
             [edge for edge, _ in found],
-            [*leaves.values(), *map(get_gradient_edge, self.parameters)],
+            [*leaves.values(), *self.parameters],  # type: ignore[arg-type]
             [seed for _, seed in found],
             allow_unused=True,
             retain_graph=again,
@@ -178,12 +181,15 @@ class _Start(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, anchor: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Tensors that share the memory of the given ones; integers have no gradient."""
+    def forward(ctx: Any, anchor: Tensor, tensors: list[Tensor]) -> tuple[Tensor, ...]:
+        """Tensors that share the memory of the given ones, and the anchor; integers have no gradient.
+
+        Autograd does not look into the list, so what is before the cut is not connected to what is after it.
+        """
         ctx.after_cut = True  # `_nodes` stops here, as at parameters
         after = tuple(tensor.detach() for tensor in tensors)
         ctx.mark_non_differentiable(*[tensor for tensor in after if not tensor.is_floating_point()])
-        return after
+        return (*after, anchor.detach())
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
