@@ -261,7 +261,7 @@ def test_renumbering_brings_neighbours_together() -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(given=assignments(), most=st.integers(1, 9))
-def test_clusters_hold_together_on_every_level(given: tuple[Graph, np.ndarray, int], most: int) -> None:
+def test_an_order_by_clusters_is_a_permutation_that_repeats(given: tuple[Graph, np.ndarray, int], most: int) -> None:
     graph = given[0]
     order = clustered_order(graph.indptr, graph.indices, most)
     assert sorted(order.tolist()) == list(range(graph.num_nodes))
