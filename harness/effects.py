@@ -69,6 +69,21 @@ class Rows:
         return width * self.tensor.element_size()
 
 
+class EffectName(NamedTuple):
+    """What messages say of an effect. Unlike the effect it keeps no tensor alive."""
+
+    kind: str
+    tag: Tag
+    among: Group | None
+    site: Site
+
+    def __str__(self) -> str:
+        where = f", layer {self.tag.layer}" if self.tag.layer >= 0 else ""
+        members = f" of {in_words(self.among)}" if self.among is not None else ""
+        tag = f"({self.tag.direction}{where}, epoch {self.tag.epoch})"
+        return f"{self.kind} {self.tag.label!r} {tag}{members} at {self.site}"
+
+
 class Received(NamedTuple):
     """What an all-to-all returns: one tensor per part, its rows in rank order, and the rows from each rank."""
 
@@ -78,13 +93,17 @@ class Received(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Effect:
-    """Base of all effects. Awaiting one suspends the rank program until its driver returns the result."""
+    """Base of all effects. Awaiting one suspends the rank program until its driver returns the result.
+
+    The driver sends it in a list, from which the program takes it: what is in the frames of drivers lives until the
+    program suspends again, and a program that is done with received rows wants their memory.
+    """
 
     tag: Tag
     site: Site = field(default=Site("?", 0))
 
-    def __await__(self) -> Generator[Effect, Any, Any]:
-        return (yield self)
+    def __await__(self) -> Generator[Effect, list[Any], Any]:
+        return (yield self).pop()
 
     def sent(self, rank: int, size: int) -> Counts:
         """Bytes that this rank sends to each destination, int64 [size]; its own entry is 0."""
@@ -108,11 +127,13 @@ class Effect:
         """The ranks that must take part in a collective; None for all."""
         return None
 
+    @property
+    def name(self) -> EffectName:
+        """Its name in messages."""
+        return EffectName(self.kind, self.tag, self.among, self.site)
+
     def __str__(self) -> str:
-        where = f", layer {self.tag.layer}" if self.tag.layer >= 0 else ""
-        members = f" of {in_words(self.among)}" if self.among is not None else ""
-        tag = f"({self.tag.direction}{where}, epoch {self.tag.epoch})"
-        return f"{self.kind} {self.tag.label!r} {tag}{members} at {self.site}"
+        return str(self.name)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -41,14 +41,13 @@ class _Loopback:
         self.rendezvous = Rendezvous(len(ranks))
         self.steppers = [Stepper(rank, program) for rank in ranks]
         self.results: dict[int, Any] = {}
-        self.ready: deque[tuple[int, Any]] = deque((r, None) for r in order)
+        self.ready: deque[tuple[int, list[Any] | None]] = deque((r, None) for r in order)
         self.blocked: dict[int, Meeting] = {}
 
     def run(self) -> list[Any]:
         try:
             while self.ready:
-                rank, result = self.ready.popleft()
-                self._advance(rank, result)
+                self._advance(*self.ready.popleft())
             if len(self.results) < len(self.steppers):
                 raise ProgramError(f"deadlock: {self.rendezvous.explain(set(self.results))}")
         finally:
@@ -56,34 +55,37 @@ class _Loopback:
                 stepper.close()
         return [self.results[rank] for rank in range(len(self.steppers))]
 
-    def _advance(self, rank: int, result: Any) -> None:
+    def _advance(self, rank: int, results: list[Any] | None) -> None:
         """Run one rank until it is blocked or done."""
         while True:
-            effect = self.steppers[rank].step(result)
+            effect = self.steppers[rank].step(results)
             if isinstance(effect, Finished):
                 self.results[rank] = effect.value
                 return
             if isinstance(effect, Start):
                 handle = Handle(effect.effect)
                 handle.driver_state = self._post(rank, effect.effect)
-                result = handle
+                results = [handle]
+                del handle
             else:
                 state = effect.handle.driver_state if isinstance(effect, Wait) else self._post(rank, effect)
                 if state.results is None:
                     self.blocked[rank] = state
                     return
-                result = _result(effect, state.results[rank])
+                results = [_result(effect, state.results.pop(rank))]
+                del state
+            del effect
 
     def _post(self, rank: int, effect: Effect) -> Meeting:
         if isinstance(effect, HostCopy):
-            return Meeting.alone(rank, effect, effect.tensor)
+            return Meeting.alone(rank, effect.tensor)
         if isinstance(effect, Background):
             effect = effect.with_payload(effect.conversion.encode())
         meeting = self.rendezvous.post(rank, effect)
         if meeting.results is not None:
             for other in [r for r, m in self.blocked.items() if m is meeting]:
                 del self.blocked[other]
-                self.ready.append((other, _result(self.steppers[other].last, meeting.results[other])))
+                self.ready.append((other, [_result(self.steppers[other].last, meeting.results.pop(other))]))
         return meeting
 
 

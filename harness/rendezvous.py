@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict, deque
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -25,7 +26,7 @@ class Meeting:
     """One collective (or one send with its receive) as its ranks arrive.
 
     Attributes:
-        effects: rank -> effect of those that have arrived.
+        effects: rank -> effect of those that have arrived; empty once all have, so that what was sent is not held.
         results: rank -> result of its effect, once all ranks have arrived; None before.
         driver_state: data of the driver (arrival times, events).
         before: group -> number of its collectives that the first rank had issued when it arrived.
@@ -41,16 +42,18 @@ class Meeting:
         self.before: dict[Group | None, int] = {}
 
     @classmethod
-    def alone(cls, rank: int, effect: Effect, result: Any) -> Meeting:
+    def alone(cls, rank: int, result: Any) -> Meeting:
         """The effect of a single rank, with its result."""
         meeting = cls((rank,))
-        meeting.effects, meeting.results = {rank: effect}, {rank: result}
+        meeting.results = {rank: result}
         return meeting
 
-    @property
-    def complete(self) -> bool:
-        """Whether every expected rank has arrived."""
-        return len(self.effects) == len(self.expected)
+    def arrive(self, rank: int, effect: Effect, results: Callable[[Meeting], dict[int, Any]]) -> None:
+        """Add a rank; the last one computes the results."""
+        self.effects[rank] = effect
+        if len(self.effects) == len(self.expected):
+            self.results = results(self)
+            self.effects.clear()
 
 
 class _Sequence:
@@ -77,7 +80,7 @@ class _Sequence:
 
     def drop_complete(self) -> None:
         """Forget the meetings in front that are complete."""
-        while self.meetings and self.meetings[0].complete:
+        while self.meetings and self.meetings[0].results is not None:
             self.meetings.popleft()
             self._first += 1
 
@@ -117,9 +120,7 @@ class Rendezvous:
         if len(self._sequences) > 1:
             self._follow(meeting, rank, effect)
         self._arrive(meeting, rank, effect)
-        if meeting.complete:
-            meeting.results = self._results(meeting)
-            sequence.drop_complete()
+        sequence.drop_complete()
         return meeting
 
     def _follow(self, meeting: Meeting, rank: int, effect: Effect) -> None:
@@ -150,16 +151,14 @@ class Rendezvous:
             meeting = Meeting(pair)
             mine[pair].append(meeting)
         self._arrive(meeting, rank, effect)
-        if meeting.complete:
-            meeting.results = self._results(meeting)
         return meeting
 
     def _arrive(self, meeting: Meeting, rank: int, effect: Effect) -> None:
-        """Record a rank's effect, which must agree with those of earlier ranks."""
+        """Add a rank's effect, which must agree with those of earlier ranks."""
         if meeting.effects and not self._attendance_only:
             other = next(iter(meeting.effects))
             _agree(other, meeting.effects[other], rank, effect)
-        meeting.effects[rank] = effect
+        meeting.arrive(rank, effect, self._results)
 
     def _results(self, meeting: Meeting) -> dict[int, Any]:
         return dict.fromkeys(meeting.expected) if self._attendance_only else _results(meeting)

@@ -111,13 +111,13 @@ class StaticEpochs:
     async def _record(self, rank: Rank, program: Coroutine[Any, Any, Tensor]) -> _Recording:
         """Run an epoch segment by segment, each of which is recorded before it is computed."""
         steps: list[tuple[EpochSegment, Effect, Any]] = []
-        result: Any = None
+        results: list[Any] | None = None
         rank.drawn = {}
         try:
             while True:
                 segment = self.segments.new()
                 with segment.recording():
-                    effect, loss = _step(program, result)
+                    effect, loss = _step(program, results)
                 self.segments.renew({key: key for key in rank.drawn})
                 segment.run()
                 if effect is None:
@@ -125,6 +125,7 @@ class StaticEpochs:
                     return _Recording(steps, segment, loss, rank.drawn, rank.observed())
                 result = await effect
                 steps.append((segment, effect, result))
+                results = [result]
         finally:
             program.close()
             rank.drawn = None
@@ -146,10 +147,10 @@ class StaticEpochs:
             rank.observe(name, part, whole)
 
 
-def _step(program: Coroutine[Any, Any, Tensor], result: Any) -> tuple[Effect | None, Any]:
+def _step(program: Coroutine[Any, Any, Tensor], results: list[Any] | None) -> tuple[Effect | None, Any]:
     """The next effect of a program, or what it returned."""
     try:
-        return program.send(result), None
+        return program.send(results), None
     except StopIteration as stop:
         return None, stop.value
 

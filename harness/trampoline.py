@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from harness.effects import Effect
+from harness.effects import Effect, EffectName
 from harness.errors import HaloscopeError, ProgramError
 from harness.rank import Rank
 
@@ -30,7 +30,12 @@ class Finished:
 
 
 class Stepper:
-    """One rank's running program: `step(result)` runs it to its next effect or to its end."""
+    """One rank's running program: `step` runs it to its next effect or to its end.
+
+    Attributes:
+        last: the effect in which the program waits; None while it runs, so that it alone refers to its tensors.
+        done: whether it has returned or failed.
+    """
 
     def __init__(self, rank: Rank, program: Program) -> None:
         self.rank = rank
@@ -39,14 +44,19 @@ class Stepper:
             raise ProgramError(f"rank {rank.index}: the rank program {program!r} is not an async function")
         self.last: Effect | None = None
         self.done = False
+        self._after: EffectName | None = None  # of `last`, or before it
         # A program may suspend inside `torch.no_grad()`: the mode belongs to its rank, not to the thread.
         self._grad_enabled = torch.is_grad_enabled()
 
-    def step(self, result: Any = None) -> Effect | Finished:
-        """Resume the program with the last effect's `result`. Raises its errors, with rank, epoch and effect added."""
+    def step(self, results: list[Any] | None = None) -> Effect | Finished:
+        """Resume the program, which takes the last effect's result out of `results` (at first: None).
+
+        Raises its errors, with rank, epoch and effect added.
+        """
+        self.last = None
         with _unawaited() as slips, self._own_grad_mode():
             try:
-                effect = self.coroutine.send(result)
+                effect = self.coroutine.send(results)
             except StopIteration as stop:
                 self.done = True
                 self._refuse(slips)
@@ -59,7 +69,7 @@ class Stepper:
         self._refuse(slips)
         if not isinstance(effect, Effect):
             raise ProgramError(f"{self.where()}: awaited a {type(effect).__name__}, which is not an effect")
-        self.last = effect
+        self.last, self._after = effect, effect.name
         self.rank.issued(effect)
         return effect
 
@@ -76,7 +86,7 @@ class Stepper:
 
     def where(self) -> str:
         """Rank, epoch and last effect, for messages."""
-        last = f"after {self.last}" if self.last is not None else "before its first effect"
+        last = f"after {self._after}" if self._after is not None else "before its first effect"
         return f"on rank {self.rank.index} of {self.rank.size}, epoch {self.rank.epoch}, {last}"
 
     def _refuse(self, mistakes: list[warnings.WarningMessage]) -> None:

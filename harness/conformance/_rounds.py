@@ -213,24 +213,24 @@ class _Noted:
         self.program, self.steps, self.shapes_only = program, steps, shapes_only
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        result = None
+        results = None
         try:
             while True:
                 try:
-                    effect = self._send(result)
+                    effect = self._send(results)
                 except StopIteration as stop:
                     return stop.value
                 self.steps.append(described(effect, sizes=self.shapes_only))
-                result = yield effect
+                results = yield effect
         finally:
             self.program.close()
 
-    def _send(self, result: Any) -> Effect:
+    def _send(self, results: list[Any] | None) -> Effect:
         if not self.shapes_only:
-            found: Effect = self.program.send(result)
+            found: Effect = self.program.send(results)
             return found
         with _Operators(self.steps):
-            found = self.program.send(result)
+            found = self.program.send(results)
         return found
 
 

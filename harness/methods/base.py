@@ -178,8 +178,8 @@ class Method(Optioned, ABC):
     def epoch_kind(self, epoch: int) -> int | None:
         """With shapes only, epochs of one kind that begin with the same memory perform the same actions.
 
-        They are numbered from 0; the first is of no kind. None if nothing is known of them; they are all alike where
-        `Facts.repeats` says so.
+        They are numbered from 0. None if nothing is known of them; they are all alike where `Facts.repeats` says so,
+        but for what the first computes and leaves in memory.
         """
         return 0 if self.promises().repeats else None
 
@@ -235,11 +235,11 @@ class Method(Optioned, ABC):
         training nodes, so nothing depends on the number of ranks.
         """
         part = self.trained(part, state)
-        optimizer.zero_grad(set_to_none=True)
         tape = self.tape(rank, part, model, state)
         loss = await tape.backward(training_loss(await self.forward(rank, part, model, state, memory, tape), part))
         loss = await self.reduce(rank, part, model, loss)
         optimizer.step()
+        optimizer.zero_grad(set_to_none=True)  # every epoch begins without gradients, as the first does
         return loss
 
     async def reduce(self, rank: Rank, part: Part, model: GNN, loss: Tensor) -> Tensor:

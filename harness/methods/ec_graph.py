@@ -245,8 +245,8 @@ class ECGraph(EdgeCut):
         return self.period if self.fp == "trend" else 1
 
     def epoch_kind(self, epoch: int) -> int:
-        """Those with exact rows, and the others."""
-        return int(self._sends_exact(epoch))
+        """Those with exact rows, the others, and the first, before which nothing has been received."""
+        return int(self._sends_exact(epoch)) if epoch else 2
 
     def _sends_exact(self, epoch: int) -> bool:
         return self.fp == "trend" and (epoch + 1) % self.period == 0

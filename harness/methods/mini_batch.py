@@ -99,7 +99,6 @@ class Batched(Method):
         for step, seeds in enumerate(self.batches(rank, state)):
             with rank.span("sample"):
                 batch = await self.draw(rank, part, model, state, memory, seeds, step)
-            optimizer.zero_grad(set_to_none=True)
             loss = batch.x.new_zeros(())
             if len(batch.y):
                 loss = await Tape(rank, model.parameters()).backward(
@@ -107,6 +106,7 @@ class Batched(Method):
                 )
             trained = trained + await _reduce(rank, model, loss, len(batch.y) if batch.count is None else batch.count)
             optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
             await self.after_step(rank, part, model, state, memory, batch)
         return trained[0] / trained[1].clamp(min=1) * part.totals.num_train
 

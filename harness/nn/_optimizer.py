@@ -21,20 +21,26 @@ def adam(parameters: Iterable[Tensor], lr: float, weight_decay: float) -> Optimi
 
 
 class _FusedAdam(Optimizer):
-    """The operators and the state of torch's Adam with fused=True."""
+    """The operators and the state of torch's Adam with fused=True.
+
+    The state exists from the start, where torch makes it in the first step: all steps, and the memory that every epoch
+    begins with, are alike.
+    """
+
+    def __init__(self, parameters: list[Tensor], defaults: dict[str, Any]) -> None:
+        super().__init__(parameters, defaults)
+        for parameter in parameters:
+            self.state[parameter] = {
+                "step": parameter.new_zeros((), dtype=torch.float32),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
 
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
         """One step over the parameters that have gradients."""
         with torch.no_grad():
             for group in self.param_groups:
                 held = [p for p in group["params"] if p.grad is not None]
-                for p in held:
-                    if not self.state[p]:
-                        self.state[p] = {
-                            "step": p.new_zeros((), dtype=torch.float32),
-                            "exp_avg": torch.zeros_like(p),
-                            "exp_avg_sq": torch.zeros_like(p),
-                        }
                 if held:
                     self._fused(held, group)
 

@@ -92,9 +92,9 @@ def run_program(
 
 def _drive(stepper: Stepper, clock: HostClock | CudaClock, network: _Network | _Alone) -> Any:
     """Step a program to its end: carry out its effects, and count their time under their components."""
-    result = None
+    results: list[Any] | None = None
     while True:
-        effect = stepper.step(result)
+        effect = stepper.step(results)
         if isinstance(effect, Finished):
             network.finish()
             return effect.value
@@ -102,7 +102,8 @@ def _drive(stepper: Stepper, clock: HostClock | CudaClock, network: _Network | _
         network.enter()
         with clock.blocked(component):
             clock.activity.effect(effect, component)
-            result = _perform(effect, stepper.rank.device, clock, network)
+            results = [_perform(effect, stepper.rank.device, clock, network)]
+        del effect  # only the program refers to its tensors now
 
 
 def _perform(effect: Effect, device: torch.device, clock: HostClock | CudaClock, network: _Network | _Alone) -> Any:
@@ -150,8 +151,8 @@ class _Network:
     def __init__(self, rank: Rank, clock: HostClock | CudaClock, connection: Connection) -> None:
         self.words = connection.words
         self.words.withdraw()
-        self.doing: Effect | None = None
-        waits = DeviceWaits(connection.words, lambda: _in_words(self.doing))
+        self.doing = "no exchange"
+        waits = DeviceWaits(connection.words, lambda: self.doing)
         self.endpoint = Endpoint(connection, clock, Channel(connection.group), device_waits=waits)
         self.meetings = Meetings(self.endpoint) if connection.batched else None
         self.endpoint.batches = self.meetings
@@ -165,7 +166,7 @@ class _Network:
 
     def begin(self, effect: Effect, started: bool) -> Pending:
         """Start an exchange, after checking that the ranks agree on it. `started`: the program continues meanwhile."""
-        self.doing = effect
+        self.doing = str(effect)
         if isinstance(effect, Send):
             return self.agreement.send(effect)
         if isinstance(effect, Recv):

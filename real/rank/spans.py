@@ -10,7 +10,7 @@ import os
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
@@ -55,6 +55,20 @@ def leave(clock: HostClock | CudaClock, host: int) -> None:
         write_atomically(Path(os.environ[TRACE_VARIABLE], f"rank-{clock.rank}.json"), content, durable=False)
 
 
+class _Named(NamedTuple):
+    """What spans say of an effect, whose tensors they do not keep.
+
+    Attributes:
+        nbytes: what the rank sends in it.
+        beside: it starts an exchange, or waits for one, which has a span of its own.
+    """
+
+    name: str
+    nbytes: int
+    beside: bool
+    details: dict[str, Any]
+
+
 class _Traced(_Clock[Any]):
     """Mixed into a clock: keeps its intervals, each with the effect that the rank was in.
 
@@ -70,7 +84,7 @@ class _Traced(_Clock[Any]):
         super().__init__(*args)
         self.spans: list[Span] = []
         self._origin: tuple[Any, float] | None = None  # a stamp, and the time of day then
-        self._effects: dict[int, Effect] = {}  # place among the epoch's stamps -> effect that begins there
+        self._effects: dict[int, _Named] = {}  # place among the epoch's stamps -> effect that begins there
         self._marks: dict[int, float] = {}  # when started exchanges began, by their mark
 
     def begin_epoch(self) -> None:
@@ -83,7 +97,7 @@ class _Traced(_Clock[Any]):
     def blocked(self, kind: str) -> AbstractContextManager[None]:
         """Also record the effect."""
         if self.stepper is not None and self.stepper.last is not None:
-            self._effects[len(self._stamps)] = self.stepper.last
+            self._effects[len(self._stamps)] = self._named(self.stepper.last)
         return super().blocked(kind)
 
     def mark(self) -> Mark:
@@ -99,7 +113,7 @@ class _Traced(_Clock[Any]):
         effect = self.stepper.last if self.stepper is not None else None
         if isinstance(effect, Wait) and begin.at in self._marks:
             wire = effect.handle.effect
-            self._keep("communication", _component(wire), wire, self._marks.pop(begin.at), end)
+            self._keep("communication", _component(wire), self._named(wire), self._marks.pop(begin.at), end)
 
     def converted(self, effect: Effect, begin: float) -> None:
         """Also keep a span of the second thread."""
@@ -114,22 +128,24 @@ class _Traced(_Clock[Any]):
             if kind:
                 effect = self._effects.get(at)
                 stream: Stream = "copy" if kind == "swap" else "compute" if effect is None else "communication"
-                stream = "compute" if isinstance(effect, Wait | Start) else stream  # the exchange has a span of its own
+                stream = "compute" if effect is not None and effect.beside else stream
                 self._keep(stream, kind, effect, day + self._between(origin, begin), day + self._between(origin, end))
 
-    def _keep(self, stream: Stream, kind: str, effect: Effect | None, begin: float, end: float) -> None:
+    def _keep(self, stream: Stream, kind: str, effect: _Named | None, begin: float, end: float) -> None:
         """Keep one span, unless it is very short: a clock has thousands of those."""
         if end - begin < SHORTEST_S:
             return
-        name, nbytes, details = kind, 0, {}
-        if effect is not None:
-            waits = isinstance(effect, Wait)
-            name = f"wait {effect.tag.label}" if waits else effect.tag.label
-            nbytes = 0 if waits or isinstance(effect, Start) else int(effect.sent(self.rank, self.size).sum())
-            details = {"kind": effect.kind, "direction": effect.tag.direction, "layer": effect.tag.layer}
+        name, nbytes, details = (kind, 0, {}) if effect is None else (effect.name, effect.nbytes, effect.details)
         self.spans.append(
             Span(self.rank, stream, kind, name, begin, end, nbytes, {"epoch": self.epochs - 1, **details})
         )
+
+    def _named(self, effect: Effect) -> _Named:
+        waits, beside = isinstance(effect, Wait), isinstance(effect, Wait | Start)
+        name = f"wait {effect.tag.label}" if waits else effect.tag.label
+        nbytes = 0 if beside else int(effect.sent(self.rank, self.size).sum())
+        details = {"kind": effect.kind, "direction": effect.tag.direction, "layer": effect.tag.layer}
+        return _Named(name, nbytes, beside, details)
 
 
 class _TracedHost(_Traced, HostClock):

@@ -125,7 +125,7 @@ class LiveMemory:
     def _made(self, tensor: Tensor, codec: bool, of_state: bool) -> str:
         """Category of a new tensor; `of_state`: its inputs are only parameters and optimizer state."""
         if self._phase == "features":
-            return "features" if tensor.is_floating_point() else "graph"
+            return "graph" if not tensor.is_floating_point() else "optimizer" if of_state else "features"
         inside = _in_backward() != -1
         if inside:
             self._phase = "gradients"

@@ -131,8 +131,8 @@ def simulate(
 class Steppable(Protocol):
     """A rank's program (`harness.trampoline.Stepper`) or the replay of its recording."""
 
-    def step(self, result: Any = None) -> Effect | Finished:
-        """Resume with the result of the last effect; returns the next effect, or the end."""
+    def step(self, results: list[Any] | None = None) -> Effect | Finished:
+        """Resume with the last effect's result, in a list; returns the next effect, or the end."""
         ...
 
     def close(self) -> None:
@@ -270,10 +270,9 @@ class Simulator:
 
     def _run_rank(self, rank: int) -> SimProcess:
         """Run one rank: step its program, let its compute elapse, carry out its effect, and repeat."""
-        result = None
+        results: list[Any] | None = None
         while True:
-            effect = self._step(rank, result)
-            result = None  # only the program refers to its tensors now
+            effect = self._step(rank, results)
             if not isinstance(effect, Finished):
                 self.clocks[rank].charge_effect()
             before = self.env.now
@@ -285,14 +284,15 @@ class Simulator:
                 self._tails[rank].step(effect, self.env.now - before)
             for notify in self._issued:
                 notify(rank, effect, self.clocks[rank].paused)
-            result = yield from self._carry_out(rank, effect)
+            results = [(yield from self._carry_out(rank, effect))]
+            del effect  # only the program refers to its tensors now
 
-    def _step(self, rank: int, result: Any) -> Effect | Finished:
+    def _step(self, rank: int, results: list[Any] | None) -> Effect | Finished:
         """Run the program to its next effect, under its ledger if it computes on tensors."""
         if self.clocks[rank].memory.played:
-            return self.steppers[rank].step(result)
+            return self.steppers[rank].step(results)
         with self.ledgers[rank]:
-            return self.steppers[rank].step(result)
+            return self.steppers[rank].step(results)
 
     def _work(self, rank: int) -> SimProcess:
         """Let the compute of the last step elapse."""
@@ -326,7 +326,7 @@ class Simulator:
         pending = effect.handle.driver_state if isinstance(effect, Wait) else self.effects.begin(rank, effect)
         clock, before = self.clocks[rank], self.env.now
         busy = clock.busy()
-        result = (yield from pending.process) if pending.finish is None else (yield pending.finish)
+        result = (yield from pending.process) if pending.finish is None else (yield pending.finish).pop()
         clock.block(pending.component, pending.effect.tag.label, self.env.now - before)
         if isinstance(effect, Wait):
             clock.hide(min(busy, pending.busy_at_end) - pending.busy_at_start)

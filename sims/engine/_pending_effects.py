@@ -38,7 +38,8 @@ class PendingEffect:
         process: the generator that carries it out and returns its result.
         held: bytes counted for the effect's result.
         busy_at_start, busy_at_end: the rank's compute seconds when the effect began and ended.
-        finish: the SimPy process of a started effect; a rank that blocks in an effect runs the generator itself.
+        finish: the SimPy process of a started effect, which returns the result in a list, because SimPy refers to the
+            list while the rank continues; a rank that blocks in an effect runs the generator itself.
     """
 
     effect: Effect
@@ -117,7 +118,7 @@ class PendingEffects:
 
     def run_beside(self, pending: PendingEffect) -> None:
         """Run a pending effect concurrently with its rank."""
-        pending.finish = self.env.process(self.guard(pending.process))
+        pending.finish = self.env.process(self.guard(_in_list(pending.process)))
 
     def deliver(self, rank: int, pending: PendingEffect, result: Any) -> None:
         """Count the memory reserved for a result under its tensors."""
@@ -171,7 +172,6 @@ class PendingEffects:
             here, there = ("off", "on") if paused else ("on", "off")
             raise ProgramError(f"rank {rank} is {here} the clock, others are {there} the clock, in {effect}")
         if meeting.results is not None:
-            meeting.effects.clear()  # sent tensors are freed as soon as their sender drops them
             state.everyone.succeed()
         return state
 
@@ -192,6 +192,10 @@ class PendingEffects:
         if effect.to_host:
             self.memories[rank].exclude(copy)
         return copy
+
+
+def _in_list(process: SimProcess) -> SimProcess:
+    return [(yield from process)]
 
 
 def component_of(effect: Effect) -> str:

@@ -17,7 +17,7 @@ from sims.replay._notation import BEGIN, COMPUTE, END, START, START_BESIDE, WAIT
 Stretch = list[tuple[str, float, float]]
 """A stretch of compute: (component, device seconds, launches), in order of first charge."""
 
-Playback = Generator[Effect, Any, list[dict[str, float]]]
+Playback = Generator[Effect, list[Any], list[dict[str, float]]]
 """Yields effects, receives their results, and returns the seconds of the epochs."""
 
 
@@ -54,7 +54,7 @@ def replay_actions(
                 yield Wait(tag=handle.effect.tag, handle=handle)
             elif code in (START, START_BESIDE):
                 effect = effect_of(about) if beside is None or code == START else beside(about)
-                handles.append((yield Start(tag=effect.tag, effect=effect)))
+                handles.append((yield Start(tag=effect.tag, effect=effect)).pop())
             else:
                 yield effect_of(about)
             if paused:
@@ -109,10 +109,10 @@ class Player:
     def __init__(self, playback: Playback) -> None:
         self._playback = playback
 
-    def step(self, result: Any = None) -> Effect | Finished:
-        """Resume with the result of the last effect; returns the next effect, or the end."""
+    def step(self, results: list[Any] | None = None) -> Effect | Finished:
+        """Resume with the last effect's result, in a list; returns the next effect, or the end."""
         try:
-            return self._playback.send(result)
+            return self._playback.send(results)  # type: ignore[arg-type]  # None starts a generator
         except StopIteration as stop:
             return Finished(stop.value)
 

@@ -3,7 +3,7 @@
 One epoch of each kind is recorded on every rank, and replayed in later epochs instead of computed, on the same clocks,
 transport and network. A method declares which epochs are of one kind (`Method.epoch_kind`), which is checked: a rank
 replays only epochs that begin with the same memory, and the first rank computes one more epoch of each kind than the
-others and compares the two.
+others and compares the two. Epoch 0 serves where a method leaves nothing in it for later ones.
 
 In the steady state (`_steady`) a replayed epoch would last as long as an earlier one as well. Then it is a copy of it:
 of its seconds, its bytes and what it observed, without a simulation. The epoch in which the state is found is played to
@@ -36,6 +36,7 @@ from sims.replay._player import Stretch, charge, folded, replay_actions
 from sims.replay._steady import SteadyState
 
 Compute = Callable[[], Coroutine[Any, Any, Tensor]]
+_Pairs = set[tuple[int | None, int | None]]
 
 
 class Repeats(Observer):
@@ -51,6 +52,8 @@ class Repeats(Observer):
     def __init__(self, method: Method, *, copying: bool = False) -> None:
         self._table = _EffectTable()
         self._method, self._copying = method, copying
+        kinds = [method.epoch_kind(epoch) for epoch in range(1, 2 + method.cycle())]
+        self._pairs = set(zip(kinds, kinds[1:], strict=False))
         self._ranks: list[_RankEpochs] = []
         self._steady: SteadyState | None = None
 
@@ -81,7 +84,9 @@ class Repeats(Observer):
         """See `Observer`."""
         if self._steady is not None:
             self._steady.add_rank(shared=clock.shared)
-        epochs = _RankEpochs(clock, ledger, self._table, self._method, self._steady, checks=not self._ranks)
+        epochs = _RankEpochs(
+            clock, ledger, self._table, self._method, self._pairs, self._steady, checks=not self._ranks
+        )  # fmt: skip
         self._ranks.append(epochs)
 
     def epoch_ended(self, rank: int, seconds: dict[str, float]) -> None:
@@ -149,6 +154,7 @@ class _RankEpochs:
     the kinds of both.
 
     Args:
+        pairs: the kinds of all epochs that follow each other, after the first.
         steady: decides for all ranks which epochs are copied; None for none.
         checks: whether to compute one more epoch of each kind and compare.
 
@@ -159,8 +165,8 @@ class _RankEpochs:
     """
 
     def __init__(
-        self, clock: SimClock, ledger: Ledger, table: _EffectTable, method: Method, steady: SteadyState | None,
-        checks: bool,
+        self, clock: SimClock, ledger: Ledger, table: _EffectTable, method: Method, pairs: _Pairs,
+        steady: SteadyState | None, checks: bool,
     ) -> None:  # fmt: skip
         self.clock, self.ledger, self.memory, self.table = clock, ledger, ledger.memory, table
         self.track: Track | None = None
@@ -168,47 +174,44 @@ class _RankEpochs:
         self.copied: list[int] = []
         self._steady, self._cycle = steady, method.cycle()
         self._simulated: deque[_Simulated] = deque(maxlen=self._cycle + 1)
-        self._kind, self._checks = method.epoch_kind, checks
-        self._pairs = {(self._kind(epoch), self._kind(epoch + 1)) for epoch in range(1, 1 + method.cycle())}
+        self._kind, self._checks, self._pairs = method.epoch_kind, checks, pairs
         self._by_memory: dict[Hashable, _Epoch] = {}
         self._by_kinds: dict[Hashable, _Epoch] = {}
 
     async def epoch(self, rank: Rank, compute: Compute) -> Tensor:
         """Run an epoch: compute it, or replay one of its kind that began with the same memory."""
         number = rank.epoch
-        if number == 0:
-            return await compute()
         source = None if self._steady is None else self._steady.source(number)
         if source is not None:
             return self._copy(self._of(source), rank)
-        epoch = await self._simulate(rank, number, compute)
+        epoch, loss = await self._simulate(rank, number, compute)
         self._simulated.append(_Simulated(number, epoch))
         source = None if self._steady is None else self._steady.source(number)
         if source is not None:  # found to be steady in the middle of it: its seconds are those of the source
             self._repeat_seconds(self._of(source))
             self.copied.append(number)
-        return epoch.loss
+        return loss
 
     def end(self, seconds: dict[str, float]) -> None:
         """The epoch ended on the clock."""
         if self._simulated and self._simulated[-1].seconds is None:
             self._simulated[-1].seconds, self._simulated[-1].blocked = seconds, self.clock.blocked
 
-    async def _simulate(self, rank: Rank, number: int, compute: Compute) -> _Epoch:
-        """Replay or compute an epoch."""
-        kind, before = self._kind(number), self._kind(number - 1)
+    async def _simulate(self, rank: Rank, number: int, compute: Compute) -> tuple[_Epoch, Tensor]:
+        """Replay or compute an epoch; also returns its loss."""
+        kind, before = self._kind(number), self._kind(number - 1) if number else None
         start = kind, tuple(self.memory.contents().items())
-        known = self._by_memory.get(start)
-        if known is None and number - 1 in self.played[-1:]:
-            known = self._by_kinds.get((before, kind))
-        if self._steady is not None:
+        known = self._by_kinds.get((before, kind)) if number - 1 in self.played[-1:] else None
+        if known is None:
+            known = self._by_memory.get(start)
+        if self._steady is not None and number:
             alike = number >= self.clock.first_alike + self._cycle
             self._steady.begin(rank.index, number, self.clock.begins_at(), repeats=known is not None and alike)
         if known is not None and not known.unchecked:
             self._by_kinds.setdefault((before, kind), known)
             await self._play(known, rank)
-            return known
-        epoch = await self._record(rank, compute)
+            return known, known.loss
+        epoch, loss = await self._record(rank, compute)
         if known is not None:
             known.unchecked = False
             if not epoch.same(known):
@@ -219,10 +222,10 @@ class _RankEpochs:
             self._by_memory[start] = epoch
             if number > 1:
                 self._by_kinds[before, kind] = epoch
-        return epoch
+        return epoch, loss
 
-    async def _record(self, rank: Rank, compute: Compute) -> _Epoch:
-        """Compute an epoch and record it."""
+    async def _record(self, rank: Rank, compute: Compute) -> tuple[_Epoch, Tensor]:
+        """Compute an epoch and record it; also returns its loss, which is in the rank's memory."""
         self.track = track = Track(self.table.tables)
         try:
             loss = await compute()
@@ -232,7 +235,7 @@ class _RankEpochs:
         for name, (part, whole) in observed.items():
             rank.observe(name, part, whole)
         traffic = rank.traffic.copy() if self._steady is not None else None
-        return _Epoch(track.close(), observed, _like(loss), self._checks, traffic)
+        return _Epoch(track.close(), observed, _like(loss), self._checks, traffic), loss
 
     def _copy(self, simulated: _Simulated, rank: Rank) -> Tensor:
         """Repeat what an epoch came to; returns its loss."""

@@ -236,11 +236,11 @@ class _Timed:
         self.program, self.meter = program, meter
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        steps, result, mine = self.program.__await__(), None, None
+        steps, results, mine = self.program.__await__(), None, None
         while True:
             self.meter.switch(mine)
             try:
-                effect = steps.send(result)
+                effect = steps.send(results)
             except StopIteration as end:
                 return end.value
             mine = self.meter.at
@@ -248,7 +248,7 @@ class _Timed:
             self.meter.switch(None)
             if mine is not None and self.meter.wait:
                 time.sleep(self.meter.wait)
-            result = yield effect
+            results = yield effect
 
 
 class _Stopwatch(TorchDispatchMode):  # type: ignore[no-untyped-call]

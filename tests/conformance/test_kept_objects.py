@@ -12,10 +12,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness import loopback
 from harness.config import RunConfig
 from harness.methods.registry import typical_methods
 from harness.running import run
 from harness.running.results import RankEpoch
+from sims.cluster import load_cluster, place
+from sims.engine import simulate
+from tests.support import programs
 
 PARTS, AT = 2, (20, 30, 40)
 """Ranks; epochs after which objects are counted, of which the first is later than any period or delay."""
@@ -66,3 +70,13 @@ def test_an_epoch_leaves_its_record_and_nothing_else(method: str) -> None:
     assert abs(records - parts * epochs) < parts, "other ranks may be an epoch ahead"
     assert more.pop(dict, 0) + more.pop(list, 0) <= most * records
     assert not {kind.__qualname__: count for kind, count in more.items() if count >= epochs}, "one an epoch, or more"
+
+
+@pytest.mark.parametrize("driver", ["loopback", "sim"])
+def test_only_the_program_holds_tensors_of_exchanges(driver: str) -> None:
+    """While it computes. For processes see `tests.real.rank.test_real_driver`."""
+    if driver == "loopback":
+        found = loopback.run_ranks(programs.let_go, 3)
+    else:
+        found = simulate(programs.let_go, place(load_cluster("ethernet-1g"), 3)).results
+    assert found == [[[]] * 3] * 3

@@ -78,19 +78,19 @@ class _Swapped:
         self.grads: list[Tensor | None] = [None] * len(self.parameters)
 
     def __await__(self) -> Any:
-        result = None
+        results = None
         while True:
             for parameter, gradient in zip(self.parameters, self.grads, strict=True):
                 parameter.grad = gradient
             try:
-                effect = self.program.send(result)
+                effect = self.program.send(results)
             except StopIteration as stop:
                 return stop.value
             finally:
                 self.grads = [p.grad for p in self.parameters]
                 for parameter in self.parameters:
                     parameter.grad = None
-            result = yield effect
+            results = yield effect
 
 
 def relative_error(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:

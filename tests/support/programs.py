@@ -226,6 +226,35 @@ async def freed(rank: Rank) -> list[int]:
     return alive
 
 
+async def let_go(rank: Rank) -> list[list[str]]:
+    """Tensors of exchanges that are still alive when the program refers to them no more and computes, by epoch."""
+    found = []
+    gc.collect()
+    gc.disable()
+    for rank.epoch in range(3):
+        send, recv = counts(rank, 1)
+        rank.clock.begin_epoch()
+        sent = rows(rank, int(send.sum()), 3)
+        received = await rank.all_to_all([Rows(sent, send, recv)], label="rows")
+        seen = {"sent": weakref.ref(sent), "received": weakref.ref(received.tensors[0])}
+        del sent, received
+        alive = [name for name, each in seen.items() if each() is not None]
+        sent = rows(rank, int(send.sum()), 3)
+        handle = await rank.start(rank.all_to_all([Rows(sent, send, recv)], label="later"))
+        received = await rank.wait(handle)
+        seen = {"sent later": weakref.ref(sent), "received later": weakref.ref(received.tensors[0])}
+        del sent, received, handle
+        alive += [name for name, each in seen.items() if each() is not None]
+        total = await rank.all_reduce(rows(rank, 7), label="sum")
+        seen = {"sum": weakref.ref(total)}
+        del total
+        alive += [name for name, each in seen.items() if each() is not None]
+        rank.clock.end_epoch()
+        found.append(alive)
+    gc.enable()
+    return found
+
+
 # -- slips of one rank -------------------------------------------------------------------------------------------------
 
 
@@ -404,6 +433,7 @@ def main(name: str, folder: Path, timeout_s: float, device: str = "cpu", backend
                     "debug": run_program(everything, connection, seed=7, debug=True),
                     "sums": run_program(sums, connection, deterministic=False),
                     "freed": run_program(freed, connection),
+                    "let go": run_program(let_go, connection),
                     "heap": run_program(kept_by_collectives, connection),
                     "threads": [thread.name for thread in threading.enumerate()],
                 }

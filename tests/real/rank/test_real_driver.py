@@ -73,6 +73,10 @@ class TestThreeRanks:
         """Neither rows nor buffers, in cycles of references that only a collection would end."""
         assert [answers["freed"] for answers in tour] == [[0, 0, 0]] * 3
 
+    def test_only_the_program_holds_tensors(self, tour: list[Any]) -> None:
+        """Not the driver, while the program computes: they are most of the memory of some layers."""
+        assert [answers["let go"] for answers in tour] == [[[]] * 3] * 3
+
     def test_collectives_keep_nothing_in_the_heap(self, tour: list[Any]) -> None:
         """Such as torch's record of each with its Python stack: 0.6 KiB, of the last 2,000."""
         assert max(answers["heap"] for answers in tour) < 100 * EPOCHS

@@ -86,4 +86,4 @@ def test_a_slower_machine_takes_longer_but_its_links_do_not(foretold: RecordedPr
     slower, crowded = at_pace(foretold, 2.0), foretold.cluster.hosts > foretold.cluster.cores
     # on shared cores, work that no longer fits into a turn waits for others before it ends, not before it begins
     assert 1.8 < slower["compute"] / whole["compute"] < (3.2 if crowded else 2.01)
-    assert 1 < slower["epoch"] / whole["epoch"] < 2.01
+    assert 1 < slower["epoch"] / whole["epoch"] < (2.1 if crowded else 2.01)

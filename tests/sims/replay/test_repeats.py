@@ -57,6 +57,19 @@ class Kept:
         return self.made[-1].played if self.made else []
 
 
+KEEPING = ("cagnet", "roc", "ec-graph", "ec-graph-s")
+"""Methods that keep something of their first epoch."""
+
+
+def second_alike(row: dict[str, Any]) -> int:
+    """The second epoch that begins and acts as one before it: of most methods epoch 1."""
+    if row["method"].split(":")[0] in KEEPING:
+        return 2
+    # factors of the degrees that set-up had no use for: in bfloat16, or of halo rows in the backward pass
+    late = row.get("precision") == "bf16" or row == {"method": "vanilla:style=pull"}
+    return 2 if late else 1
+
+
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
     return Kept(monkeypatch)
@@ -84,10 +97,9 @@ def test_every_method_that_says_so_repeats(
     epochs = EPOCHS if cycle == 1 else 2 * cycle + 3
     found = shapes(row, cluster=cluster, rates=rates, epochs=epochs)
     if cycle == 1:
-        # Where what is kept between epochs is complete after the second one only, all begin an epoch later.
-        first = 3 if kept.played[0][0] == 3 else 4
-        others = [[*range(first - 1, EPOCHS)]] * (len(kept.played) - 1)
-        assert kept.played == [[*range(first, EPOCHS)], *others], "the first rank checks"
+        first = second_alike(row)
+        others = [[*range(first, EPOCHS)]] * (len(kept.played) - 1)
+        assert kept.played == [[*range(first + 1, EPOCHS)], *others], "the first rank checks"
     else:
         assert all(0 < len(kept.played[0]) < len(played) for played in kept.played[1:]), "the first rank checks"
     kept.made.clear()
@@ -151,7 +163,7 @@ def test_every_effect(cluster: str) -> None:
     repeats = Repeats(Vanilla())
     found, computed = everything(cluster, repeats), everything(cluster, None)
     assert found == computed
-    assert repeats.played == [[4, 5], [3, 4, 5], [3, 4, 5]], "the loss that the program keeps of epoch 0 is memory"
+    assert repeats.played == [[3, 4, 5], [2, 3, 4, 5], [2, 3, 4, 5]], "the loss that the program keeps is memory"
     assert computed[0].unknown_ops == {"linalg_qr": 3 * EPOCHS}
 
 
@@ -192,7 +204,7 @@ class Drifting(Vanilla):
 @pytest.mark.parametrize("method", [Growing, Widening, Drifting])
 def test_a_method_that_breaks_its_promise_is_named(method: type[Vanilla], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS.builtin, method.name, method)
-    with pytest.raises(ProgramError, match="rank 0: epoch 2 does not repeat an earlier one"):
+    with pytest.raises(ProgramError, match="rank 0: epoch 1 does not repeat an earlier one"):
         shapes({"method": method.name}, cluster="ethernet-1g")
 
 
@@ -216,10 +228,12 @@ def test_background_exchanges_do_not_repeat(monkeypatch: pytest.MonkeyPatch) -> 
     assert any("rank" in note for note in caught.value.__notes__)
 
 
-@pytest.mark.parametrize("where", ["inline", "background"])
-def test_an_exchange_that_spans_epochs_does_not_repeat(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("where", "why"), [("inline", "was started in another epoch"), ("background", "runs beside its epoch")]
+)
+def test_an_exchange_that_spans_epochs_does_not_repeat(where: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     promise(monkeypatch, "sylvie-a", 0)
-    with pytest.raises(ProgramError, match="was started in another epoch") as caught:
+    with pytest.raises(ProgramError, match=why) as caught:
         shapes({"method": f"sylvie-a:quantiser={where}"}, cluster="ethernet-1g")
     assert any("rank" in note for note in caught.value.__notes__)
 
