@@ -100,9 +100,4 @@ def without(prediction: RecordedPrediction, mechanism: str) -> dict[str, float]:
 def at_pace(prediction: RecordedPrediction, pace: float) -> dict[str, float]:
     """Seconds of an epoch by component on a machine whose cores take `pace` times as long as when it was calibrated:
     operators, the software of collectives, and copies between its processes; not the links of a lab."""
-    by = {f"device.{load_device(name).name}.{PACE}": pace for name in prediction.cluster.profiles}
-    by |= {f"transport.measured.{kind}": pace for kind in prediction.cluster.transport.measured}
-    if prediction.cluster.transport.beside is not None:
-        by["transport.beside"] = 1 / pace
-    by |= {"transport.process": 1 / pace, "links.loopback.bandwidth": 1 / pace, "links.spine.bandwidth": 1 / pace}
-    return prediction.seconds(by)
+    return prediction.seconds({f"device.{load_device(name).name}.{PACE}": pace for name in prediction.cluster.profiles})

@@ -25,6 +25,9 @@ PACE, FITS, LIBRARY, ROWS = "pace", "fits", "transport.library", "workload.rows"
 UNTIMED = ("memory", "fresh.above", "crowding", "idle_factor")
 """Numbers of a device that are no cost; the range of `crowding` is that of the device's pace."""
 
+COPIED = ("loopback", "spine")
+"""Links that are copies by the cores of one machine."""
+
 SHARING = "sharing"
 """A device's number that counts where ranks share cores."""
 
@@ -156,8 +159,15 @@ def _basis(source: str) -> str:
     return f"usual of what is {source}"
 
 
-def changed_cluster(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
-    """The cluster with every input that has a factor multiplied by it (devices: see `device_loader`)."""
+def changed_cluster(
+    cluster: Cluster, factors: Mapping[str, float], load: Callable[[str], DeviceProfile] = load_device
+) -> Cluster:
+    """The cluster with every input that has a factor multiplied by it (devices: see `device_loader`).
+
+    A factor on the pace of a CPU is one on all that was measured of its cores: the time of collectives' software too,
+    and of copies between processes.
+    """
+    factors = _of_cores(cluster, factors, load)
 
     def by(name: str, quantity: Quantity) -> Quantity:
         factor = factors.get(name, 1.0)
@@ -177,6 +187,7 @@ def changed_cluster(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
         operation=by("transport.operation", spec.operation),
         message=by("transport.message", spec.message),
         process=None if spec.process is None else by("transport.process", spec.process),
+        beside=None if spec.beside is None else by("transport.beside", spec.beside),
         measured=_changed_software(spec.measured, by),
         following=_changed_software(spec.following, by),
     )
@@ -188,6 +199,22 @@ def changed_cluster(cluster: Cluster, factors: Mapping[str, float]) -> Cluster:
         cluster, links=links, transport=spec, constants=constants,
         acknowledged=by(ACKNOWLEDGED_BYTES, cluster.acknowledged), shaped=by(SHAPED, cluster.shaped),
     )  # fmt: skip
+
+
+def _of_cores(
+    cluster: Cluster, factors: Mapping[str, float], load: Callable[[str], DeviceProfile]
+) -> Mapping[str, float]:
+    """The factors, with that on the pace of a calibrated cluster's cores on what else they do."""
+    if not cluster.transport.measured:
+        return factors
+    profiles = [load(name) for name in dict.fromkeys(cluster.profiles)]
+    paces = [factors.get(f"device.{profile.name}.{PACE}", 1.0) for profile in profiles if profile.kind == "cpu"]
+    pace, found = max(paces, default=1.0), dict(factors)
+    for kind in cluster.transport.measured:
+        found[f"transport.measured.{kind}"] = found.get(f"transport.measured.{kind}", 1.0) * pace
+    for rate in ("transport.process", "transport.beside", *(f"links.{kind}.bandwidth" for kind in COPIED)):
+        found[rate] = found.get(rate, 1.0) / pace
+    return found
 
 
 def _changed_software(

@@ -62,7 +62,7 @@ class RecordedPrediction:
         scatters = draws is not None and any(each.is_scatter for each in self.inputs)
         works = partial(_scatter, draws, number) if scatters and draws is not None else unchanged
         changes = Changes(device_loader(factors, _device), works, factors.get(ROWS, 1.0))
-        timed = self.replay.time(changed_cluster(self.cluster, factors), changes)
+        timed = self.replay.time(changed_cluster(self.cluster, factors, _device), changes)
         return timed.typical(self.config, self.cycles)[0]
 
     def draws(self, draws: Draws, without: str = "") -> list[dict[str, float]]:

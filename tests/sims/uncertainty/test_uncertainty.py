@@ -17,9 +17,19 @@ from sims.cluster import SHAPED, load_cluster, place
 from sims.device import load_device, save_device
 from sims.device._costs import OperatorCost
 from sims.replay import Changes
-from sims.uncertainty import Draws, RecordedPrediction, inputs_of, interval_of, predicted, prediction_of, replays_for
+from sims.uncertainty import (
+    PACE,
+    Draws,
+    RecordedPrediction,
+    inputs_of,
+    interval_of,
+    predicted,
+    prediction_of,
+    replays_for,
+)
 from sims.uncertainty._inputs import ROWS, Input, changed_cluster, device_loader
 from sims.units import SPREADS, Quantity, quantity
+from tests.real.measure.test_calibrate import MEASURED, files
 
 CLUSTER = "ethernet-10g"
 
@@ -108,6 +118,37 @@ def test_a_factor_changes_its_input_alone() -> None:
     assert found.transport.process.value == 0.5 * cluster.transport.process.value
     nccl = changed_cluster(load_cluster("h100-8"), {"transport.library": 3.0})
     assert nccl.constants.latencies()[0].value > 0 and nccl.constants is not None
+
+
+def test_every_input_of_a_calibrated_cluster_changes_something(tmp_path: Path) -> None:
+    """An input that is listed and not drawn would narrow all intervals without a word."""
+    cluster = load_cluster(calibrated(tmp_path))
+    for each in inputs_of(cluster, {}):
+        device = device_loader({each.name: 2.0}, load_device)(cluster.device)
+        changed = changed_cluster(cluster, {each.name: 2.0}) != cluster or device != load_device(cluster.device)
+        assert changed or each.is_scatter, each.name
+    assert {"transport.beside", "transport.process", "links.loopback.bandwidth"} <= {
+        each.name for each in inputs_of(cluster, {})
+    }
+
+
+def test_what_cores_do_beside_operators_has_their_pace(tmp_path: Path) -> None:
+    cluster = load_cluster(calibrated(tmp_path))
+    slow = changed_cluster(cluster, {f"device.{load_device(cluster.device).name}.{PACE}": 2.0})
+    for kind, costs in cluster.transport.measured.items():
+        assert [q.value for q in slow.transport.measured[kind].values()] == [2 * q.value for q in costs.values()]
+    before, after = cluster.transport, slow.transport
+    assert before.process and before.beside and after.process and after.beside
+    assert (2 * after.process.value, 2 * after.beside.value) == (before.process.value, before.beside.value)
+    assert 2 * slow.links["loopback"].bandwidth.value == cluster.links["loopback"].bandwidth.value
+    described = load_cluster(CLUSTER)  # from data sheets: the pace of one core says nothing of its network
+    assert changed_cluster(described, {f"device.{load_device(described.device).name}.{PACE}": 2.0}) == described
+
+
+def calibrated(folder: Path) -> str:
+    """The cluster file of a calibration in which nothing is certain."""
+    files(folder, MEASURED)
+    return str(folder / "cluster.toml")
 
 
 def test_a_slower_pace_is_longer_for_every_measured_cost() -> None:
