@@ -21,6 +21,9 @@ JUDGED = ("epoch", "compute", "halo", "reduce")
 AT_PACE = ("at the machine's pace", "90th")
 """Columns of errors without what the machine's pace changed between the calibration and the cells."""
 
+INSIDE = "in the interval, at the pace"
+"""Column of measurements that lie in the 90 % interval, and in the same around the prediction at the pace."""
+
 FEWEST = 4
 """Cells below which a study needs no tables of groups."""
 
@@ -54,13 +57,18 @@ def _groups(title: str, records: Sequence[CellRecord], group_of: Callable[[CellR
     for record in records:
         groups.setdefault(group_of(record), []).append(record)
     rows = [[name, *_row(each)] for name, each in groups.items()]
-    heading = [title, "cells", "median", "90th", *AT_PACE, "in the interval"]
+    heading = [title, "cells", "median", "90th", *AT_PACE, INSIDE]
     return table(f"errors of epochs by {title}", heading, [*rows, ["all", *_row(records)]])
 
 
 def _row(records: Sequence[CellRecord]) -> list[str]:
-    inside, known = validation.coverage(records)
-    return [str(len(records)), *_quantiles(records, "epoch"), f"{inside} of {known}"]
+    return [str(len(records)), *_quantiles(records, "epoch"), _inside(records)]
+
+
+def _inside(records: Sequence[CellRecord], name: str = "epoch") -> str:
+    """How many measurements of a component lie in the interval, and in that around the prediction at the pace."""
+    (inside, known), (at_pace, _) = (validation.coverage(records, name, at_pace=pace) for pace in (False, True))
+    return f"{inside}, {at_pace} of {known}"
 
 
 def _quantiles(records: Sequence[CellRecord], name: str) -> list[str]:
@@ -80,18 +88,16 @@ def _components(records: Sequence[CellRecord]) -> Any:
         if not judged:
             continue
         ratio = np.median([record["predicted"][name] / record["measured"][name] for record in judged])
-        inside, known = validation.coverage(judged, name)
-        share = f"{inside} of {known}" + (f" ({inside / known:.0%})" if known else "")
         rows.append(
             [
                 name,
                 str(len(judged)),
                 *_quantiles(judged, name),
                 f"{ratio:.2f}",
-                share,
+                _inside(judged, name),
             ]
         )
-    heading = ["component", "cells", "median", "90th", *AT_PACE, "predicted / measured", "in the interval"]
+    heading = ["component", "cells", "median", "90th", *AT_PACE, "predicted / measured", INSIDE]
     return table(f"errors of components that are over {MATTERS:.0%} of the epoch", heading, rows)
 
 

@@ -217,10 +217,18 @@ def verdict(records: Sequence[Mapping[str, Any]]) -> Verdict:
     )
 
 
-def coverage(records: Sequence[Mapping[str, Any]], name: str = "epoch") -> tuple[int, int]:
-    """Records whose measured seconds of a component lie in the interval of the prediction, and those with one."""
-    known = [r for r in records if name in r.get("interval", {})]
-    inside = [r for r in known if r["interval"][name][0] <= r["measured"][name] <= r["interval"][name][1]]
+def coverage(records: Sequence[Mapping[str, Any]], name: str = "epoch", *, at_pace: bool = False) -> tuple[int, int]:
+    """Records whose measured seconds of a component lie in the interval of the prediction, and those with one.
+
+    `at_pace`: in the same interval around the prediction at the machine's pace beside the cell.
+    """
+    known = [r for r in records if name in r.get("interval", {}) and (not at_pace or "at_pace" in r)]
+
+    def moved(record: Mapping[str, Any]) -> float:
+        predicted = record["predicted"][name]
+        return float(record["at_pace"][name] / predicted) if at_pace and predicted else 1.0
+
+    inside = [r for r in known if r["interval"][name][0] <= r["measured"][name] / moved(r) <= r["interval"][name][1]]
     return len(inside), len(known)
 
 

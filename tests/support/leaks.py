@@ -7,6 +7,7 @@ import gc
 import os
 import re
 import threading
+import time
 from dataclasses import dataclass
 from datetime import timedelta
 from io import BytesIO
@@ -21,6 +22,9 @@ from real.launch._fork_server import running_server
 NAMESPACES = Path("/run/netns")
 CHANGES = {"PYTEST_CURRENT_TEST", "KMP_INIT_AT_FORK", "KMP_DUPLICATE_LIB_OK", "TORCHINDUCTOR_CACHE_DIR"}
 """Environment variables that pytest and libraries set by themselves."""
+
+OTHERS_S = 10.0
+"""How long another worker may take to remove the network namespaces of a process of its own that has ended."""
 
 LIBRARIES = ("torchinductor_", "torchelastic_")
 """How the folders begin that torch's compiler and torchrun make and never remove."""
@@ -86,13 +90,23 @@ def left(before: State, after: State) -> list[str]:
         "threads left running": {thread.name for thread in after.threads - before.threads},
         "processes left running": after.children - before.children,
         "temporary files left": after.files - before.files,
-        "network namespaces left": after.namespaces - before.namespaces,
+        "network namespaces left": _still_there(after.namespaces - before.namespaces),
     }
     opened = after.descriptors.items() - before.descriptors.items()
     if len(after.descriptors) > len(before.descriptors):
         gc.collect()  # garbage is not a leak
         said["file descriptors left open"] = {f"{n} ({what})" for n, what in opened & _descriptors().items()}
     return [f"{what}: {sorted(things)}" for what, things in said.items() if things]
+
+
+def _still_there(namespaces: frozenset[str]) -> frozenset[str]:
+    """Those that stay: a dead process may be of a test in another worker, which is about to remove what it made."""
+    patience = time.monotonic() + OTHERS_S
+    while (namespaces := namespaces & _namespaces()) and time.monotonic() < patience:
+        if any(name.startswith(f"hs{os.getpid()}-") for name in namespaces):
+            break
+        time.sleep(0.1)
+    return namespaces
 
 
 def _children() -> set[str]:

@@ -431,3 +431,13 @@ def test_kept_cells_that_are_damaged_or_of_other_code_are_done_again(
     assert validator._kept(path, "code", "predicted") is None
     why = "code has changed since" if b"other" in content else "is damaged"
     assert f"{why}; it is done again" in " ".join(capsys.readouterr().err.split())
+
+
+def test_coverage_at_the_pace_moves_the_interval_with_the_prediction() -> None:
+    predicted, slower, interval = {"epoch": 2.0}, {"epoch": 3.0}, {"epoch": [1.8, 2.2]}
+    record = {"predicted": predicted, "at_pace": slower, "interval": interval, "measured": {"epoch": 2.9}}
+    quiet = {**record, "measured": {"epoch": 2.1}}
+    assert validation.coverage([record, quiet]) == (1, 2)
+    assert validation.coverage([record, quiet], at_pace=True) == (1, 2), "the other one"
+    assert validation.coverage([record], at_pace=True) == (1, 1)
+    assert validation.coverage([{**record, "interval": {}}], at_pace=True) == (0, 0)
