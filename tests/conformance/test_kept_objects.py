@@ -19,7 +19,7 @@ from harness.running import run
 from harness.running.results import RankEpoch
 from sims.cluster import load_cluster, place
 from sims.engine import simulate
-from tests.support import programs
+from tests.support import lifetimes
 
 PARTS, AT = 2, (20, 30, 40)
 """Ranks; epochs after which objects are counted, of which the first is later than any period or delay."""
@@ -76,7 +76,7 @@ def test_an_epoch_leaves_its_record_and_nothing_else(method: str) -> None:
 def test_only_the_program_holds_tensors_of_exchanges(driver: str) -> None:
     """While it computes. For processes see `tests.real.rank.test_real_driver`."""
     if driver == "loopback":
-        found = loopback.run_ranks(programs.let_go, 3)
+        found = loopback.run_ranks(lifetimes.let_go, 3)
     else:
-        found = simulate(programs.let_go, place(load_cluster("ethernet-1g"), 3)).results
+        found = simulate(lifetimes.let_go, place(load_cluster("ethernet-1g"), 3)).results
     assert found == [[[]] * 3] * 3

@@ -6,6 +6,7 @@ import os
 import signal
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +17,12 @@ def show(tensor: Tensor) -> list[Any]:
     """Type, shape and exact bits of a tensor, ready for JSON."""
     bits = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes().hex()
     return [str(tensor.dtype), list(tensor.shape), bits]
+
+
+def counts(rank: Rank, offset: int) -> tuple[np.ndarray, np.ndarray]:
+    """Uneven row counts with zeros among them: to every rank, from every rank."""
+    table = np.asarray([[(3 * i + 2 * j + offset) % 4 for j in range(rank.size)] for i in range(rank.size)], np.int64)
+    return table[rank.index], table[:, rank.index].copy()
 
 
 def rows(rank: Rank, count: int, *tail: int, dtype: torch.dtype = torch.float32, purpose: str = "rows") -> Tensor:

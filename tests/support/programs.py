@@ -6,7 +6,6 @@ results to `FOLDER/rankR.json` and fails as a rank of `python -m real` does.
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
@@ -14,7 +13,6 @@ import sys
 import threading
 import time
 import warnings
-import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -22,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from harness.effects import Handle, Received, Rows
 from harness.rank import Rank
@@ -35,16 +32,11 @@ from real.rank.health import end_process
 from tests.support.background import halved
 from tests.support.group_slips import killed_in_group, one_call_less, other_members, other_shape_in_group
 from tests.support.heap import kept_by_collectives
-from tests.support.messages import crossed, killed_between, rows, show
+from tests.support.lifetimes import freed, let_go
+from tests.support.messages import counts, crossed, killed_between, rows, show
 from tests.support.slips import slips
 
 HALF = torch.float16
-
-
-def counts(rank: Rank, offset: int) -> tuple[np.ndarray, np.ndarray]:
-    """Uneven row counts with zeros among them: to every rank, from every rank."""
-    table = np.asarray([[(3 * i + 2 * j + offset) % 4 for j in range(rank.size)] for i in range(rank.size)], np.int64)
-    return table[rank.index], table[:, rank.index].copy()
 
 
 def keep(found: dict[str, Any], name: str, received: Received) -> None:
@@ -197,62 +189,6 @@ async def everything(rank: Rank) -> dict[str, Any]:
         layers = {direction: {str(k): v for k, v in layer.items()} for direction, layer in traffic.layers.items()}
         epochs.append({"found": found, "layers": layers, "to": traffic.to.tolist(), "seconds": seconds})
     return {"epochs": epochs, "peak_memory": rank.clock.peak_memory()}
-
-
-async def freed(rank: Rank) -> list[int]:
-    """Tensors of background exchanges that are still alive after the wait, without the help of the cycle collector."""
-    alive = []
-    gc.collect()
-    gc.disable()
-    for rank.epoch in range(3):
-        send, recv = counts(rank, 1)
-        seen: list[weakref.ref[Tensor]] = []
-        rank.clock.begin_epoch()
-        handles = [
-            await halved(rank, rows(rank, int(send.sum()), 3), send, recv, label=f"rows {k}", seen=seen)
-            for k in range(3)
-        ]
-        for handle in handles:
-            await rank.wait(handle)
-        rank.clock.end_epoch()
-        await rank.all_reduce(torch.ones(1), label="later")
-        assert len(seen) == 15
-        # The second thread may hold a finished exchange for an instant after the wait; a cycle would hold it for ever.
-        patience = time.monotonic() + 5.0
-        while any(each() is not None for each in seen) and time.monotonic() < patience:
-            time.sleep(0.001)
-        alive.append(sum(each() is not None for each in seen))
-    gc.enable()
-    return alive
-
-
-async def let_go(rank: Rank) -> list[list[str]]:
-    """Tensors of exchanges that are still alive when the program refers to them no more and computes, by epoch."""
-    found = []
-    gc.collect()
-    gc.disable()
-    for rank.epoch in range(3):
-        send, recv = counts(rank, 1)
-        rank.clock.begin_epoch()
-        sent = rows(rank, int(send.sum()), 3)
-        received = await rank.all_to_all([Rows(sent, send, recv)], label="rows")
-        seen = {"sent": weakref.ref(sent), "received": weakref.ref(received.tensors[0])}
-        del sent, received
-        alive = [name for name, each in seen.items() if each() is not None]
-        sent = rows(rank, int(send.sum()), 3)
-        handle = await rank.start(rank.all_to_all([Rows(sent, send, recv)], label="later"))
-        received = await rank.wait(handle)
-        seen = {"sent later": weakref.ref(sent), "received later": weakref.ref(received.tensors[0])}
-        del sent, received, handle
-        alive += [name for name, each in seen.items() if each() is not None]
-        total = await rank.all_reduce(rows(rank, 7), label="sum")
-        seen = {"sum": weakref.ref(total)}
-        del total
-        alive += [name for name, each in seen.items() if each() is not None]
-        rank.clock.end_epoch()
-        found.append(alive)
-    gc.enable()
-    return found
 
 
 # -- slips of one rank -------------------------------------------------------------------------------------------------
