@@ -17,6 +17,7 @@ from harness.effects import (
     Background,
     Broadcast,
     Effect,
+    EffectName,
     Handle,
     HostCopy,
     Recv,
@@ -151,8 +152,8 @@ class _Network:
     def __init__(self, rank: Rank, clock: HostClock | CudaClock, connection: Connection) -> None:
         self.words = connection.words
         self.words.withdraw()
-        self.doing = "no exchange"
-        waits = DeviceWaits(connection.words, lambda: self.doing)
+        self.doing: EffectName | None = None
+        waits = DeviceWaits(connection.words, lambda: str(self.doing))
         self.endpoint = Endpoint(connection, clock, Channel(connection.group), device_waits=waits)
         self.meetings = Meetings(self.endpoint) if connection.batched else None
         self.endpoint.batches = self.meetings
@@ -166,7 +167,7 @@ class _Network:
 
     def begin(self, effect: Effect, started: bool) -> Pending:
         """Start an exchange, after checking that the ranks agree on it. `started`: the program continues meanwhile."""
-        self.doing = str(effect)
+        self.doing = effect.name
         if isinstance(effect, Send):
             return self.agreement.send(effect)
         if isinstance(effect, Recv):

@@ -212,8 +212,10 @@ def _of_cores(
     pace, found = max(paces, default=1.0), dict(factors)
     for kind in cluster.transport.measured:
         found[f"transport.measured.{kind}"] = found.get(f"transport.measured.{kind}", 1.0) * pace
-    for rate in ("transport.process", "transport.beside", *(f"links.{kind}.bandwidth" for kind in COPIED)):
-        found[rate] = found.get(rate, 1.0) / pace
+    rates = ("transport.process", "transport.beside", *(f"links.{kind}.bandwidth" for kind in COPIED))
+    for rate, quantity in cluster.quantities():
+        if rate in rates and quantity.source == "measured":  # what a user sets stays
+            found[rate] = found.get(rate, 1.0) / pace
     return found
 
 

@@ -133,7 +133,8 @@ def test_every_input_of_a_calibrated_cluster_changes_something(tmp_path: Path) -
 
 
 def test_what_cores_do_beside_operators_has_their_pace(tmp_path: Path) -> None:
-    cluster = load_cluster(calibrated(tmp_path))
+    cluster_file = calibrated(tmp_path)
+    cluster = load_cluster(cluster_file)
     slow = changed_cluster(cluster, {f"device.{load_device(cluster.device).name}.{PACE}": 2.0})
     for kind, costs in cluster.transport.measured.items():
         assert [q.value for q in slow.transport.measured[kind].values()] == [2 * q.value for q in costs.values()]
@@ -141,6 +142,9 @@ def test_what_cores_do_beside_operators_has_their_pace(tmp_path: Path) -> None:
     assert before.process and before.beside and after.process and after.beside
     assert (2 * after.process.value, 2 * after.beside.value) == (before.process.value, before.beside.value)
     assert 2 * slow.links["loopback"].bandwidth.value == cluster.links["loopback"].bandwidth.value
+    given = load_cluster(f"{cluster_file}:links.loopback.bandwidth=5GB/s")
+    slow = changed_cluster(given, {f"device.{load_device(given.device).name}.{PACE}": 2.0})
+    assert slow.links["loopback"] == given.links["loopback"], "what a user sets stays"
     described = load_cluster(CLUSTER)  # from data sheets: the pace of one core says nothing of its network
     assert changed_cluster(described, {f"device.{load_device(described.device).name}.{PACE}": 2.0}) == described
 
