@@ -6,8 +6,10 @@ training: the data sent are new, other data have passed through the caches, and 
 The longer they compute, the more of what the software needs has left the caches, so that the same small collective
 takes up to four times as long; how its cost grows is measured too (`Probed.resting`).
 A collective is timed from the arrival of its last rank to the mean of its ends: what earlier ranks wait for the last
-one is no cost of the collective, and models get it from what ranks compute. In a broadcast or a pair only the ranks
-count that a rank waits for (`awaited`). All ranks run on one machine and read one clock.
+one is no cost of the collective, and models get it from what ranks compute. Where ranks outnumber cores, a rank whose
+collective has ended leaves its core to the others for a while: the wait for a core that another rank computes on is no
+cost of the collective either, and models get it from how a system deals its cores. In a broadcast or a pair only the
+ranks count that a rank waits for (`awaited`). All ranks run on one machine and read one clock.
 Operators are measured in `_probes`.
 """
 
@@ -26,6 +28,7 @@ import numpy as np
 import torch
 
 from harness.effects import Effect, Rows
+from harness.machine import usable_cores
 from harness.rank import Rank
 from real.rank import run_program
 from real.rank.connection import connect
@@ -50,7 +53,7 @@ KINDS = ("all_to_all", "counted", "all_reduce", "ring", "broadcast", "pair", "st
 """all_to_all sends that many bytes to every other rank; counted is the same where only the sender has the counts;
 all_reduce adds in rank order, ring is the library's own; broadcast has every rank as its root in turn; pair is a send
 and its receive, from even ranks to odd ones; started is what an all-to-all costs a rank that hides it behind
-compute."""
+compute, in seconds of its cores."""
 
 FOLLOWING = ("all_to_all", "counted", "all_reduce", "ring", "broadcast", "pair")
 """Kinds that are timed without compute in between too, as small exchanges that follow one another: threads and caches
@@ -74,6 +77,10 @@ RESTING_MS = (2, 5, 10, 40, 80)
 
 RESTING_KINDS, RESTING_BYTES = ("all_to_all", "all_reduce"), 16 << 10
 """These collectives, of so many bytes; the costs of others grow alike."""
+
+ASIDE_S = 4e-3
+"""Seconds that a rank sleeps after a collective of up to 4 MiB, and for every 4 MiB of a larger one, where ranks
+outnumber cores: longer than ranks end apart."""
 
 HIDING_S = 20e-3
 """Seconds of compute behind a started all-to-all of up to 4 MiB, and for every 4 MiB of a larger one: longer than it
@@ -265,17 +272,30 @@ async def _common(rank: Rank, kind: str, found: list[tuple[float, float]]) -> to
 def awaited(kind: str, size: int, repeats: int) -> torch.Tensor:
     """Which ranks (last axis) a rank waits for in every repetition, itself included: bool [repetitions, size, size].
 
-    In a broadcast the root, though deep in its tree a rank also waits for those between; in a pair the other one.
+    In a broadcast these are the ranks above it in the library's binomial tree, from which it gets the tensor, and those
+    that it sends to, since a message leaves when its receiver is ready; in a pair the other one.
     """
     ranks = torch.arange(size)
     if kind == "broadcast":
         roots = (torch.arange(repeats) + WARM_UP) % size
-        waits = (ranks == roots[:, None])[:, None, :] | torch.eye(size, dtype=torch.bool)
+        places = (ranks - roots[:, None]) % size
+        waits = _in_tree(size)[places[:, :, None], places[:, None, :]]
     elif kind == "pair":
         waits = (ranks // 2 == ranks[:, None] // 2)[None]
     else:
         waits = torch.ones(1, size, size, dtype=torch.bool)
     return waits.expand(repeats, size, size)
+
+
+def _in_tree(size: int) -> torch.Tensor:
+    """Which places (last axis) of a binomial tree a place waits for, itself included: bool [size, size]."""
+    waits = torch.eye(size, dtype=torch.bool)
+    parents = [place - (1 << place.bit_length() - 1) for place in range(1, size)]
+    for place, parent in enumerate(parents, 1):
+        waits[place] |= waits[parent]  # parents come first
+    for place, parent in enumerate(parents, 1):
+        waits[parent, place] = True
+    return waits
 
 
 def since_last_arrival(marks: torch.Tensor, awaited: torch.Tensor | None = None) -> torch.Tensor:
@@ -302,6 +322,7 @@ async def _timed(
     """Begin and end of every repetition, each after so many seconds of compute, about; NaN of a rank that has no part
     in it."""
     make, pieces, times = _effects(rank, kind, nbytes), passes.pieces(computed_s), []
+    aside = ASIDE_S * max(1, nbytes >> 22) if pieces and rank.size > len(usable_cores()) else 0.0
     for _ in range(repeats + WARM_UP):
         if kind in APART and pieces:
             await rank.all_reduce(torch.zeros(1), label="compute together")
@@ -311,31 +332,40 @@ async def _timed(
         for build in make:
             await (effects.pop() if effects else build())
         times.append((begin, time.perf_counter()) if make else (math.nan, math.nan))
+        time.sleep(aside)
     return times[WARM_UP:]
 
 
 async def _hidden(rank: Rank, nbytes: int, repeats: int, passes: MemoryPasses) -> list[tuple[float, float]]:
     """What an all-to-all costs its rank that is complete before it is waited for: 0 and seconds, of every repetition.
 
-    These are what the rank spends on starting it and on waiting for it, and what the compute that hides it takes longer
-    than passes over as much memory just before and after. Which of the two it is depends on whether the threads that
-    carry the exchange get their core while it starts or later; their sum does not. The latter is a small difference
-    of long times, which may be anything in one repetition: the median of all counts, and none below 0.
+    These are the seconds that the rank's threads run on cores to start it, to carry it and to wait for it, and what the
+    compute that hides it runs longer than passes over as much memory just before and after. Seconds of cores, not of
+    the clock: where ranks outnumber cores, those in which another rank computes are no cost of the exchange. Which of
+    the two it is depends on whether the threads that carry the exchange get their core while it starts or later; their
+    sum does not. The latter is a small difference of long times, which may be anything in one repetition: the median of
+    all counts, and none below 0.
     """
     (make,), beside, spent, longer = _effects(rank, "started", nbytes), passes.pieces(RESTED_S), list[float](), []
-    hiding = passes.pieces(HIDING_S * max(1, nbytes >> 22))
+    hiding, run_s = passes.pieces(HIDING_S * max(1, nbytes >> 22)), time.process_time
     for _ in range(repeats + WARM_UP):
         await rank.all_reduce(torch.zeros(1), label="compute together")  # or fast ranks would wait for slow ones below
-        alone = passes.over(beside)
-        effect, begin = make(), time.perf_counter()
+        alone = -run_s()
+        passes.over(beside)
+        alone += run_s()
+        effect, begin = make(), run_s()
         handle = await rank.start(effect)
-        behind = passes.over(hiding)
+        started = run_s()
+        passes.over(hiding)
+        computed = run_s()
         await rank.wait(handle)
-        end = time.perf_counter()
+        end = run_s()
         del effect, handle
-        alone += passes.over(beside)
-        spent.append(end - begin - behind)
-        longer.append(behind - alone * hiding / (2 * beside))
+        alone -= run_s()
+        passes.over(beside)
+        alone += run_s()
+        spent.append(started - begin + end - computed)
+        longer.append(computed - started - alone * hiding / (2 * beside))
     typical = max(0.0, float(np.median(longer[WARM_UP:])))
     return [(0.0, seconds + typical) for seconds in spent[WARM_UP:]]
 

@@ -8,6 +8,8 @@ booked by the driver when it is over.
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -78,6 +80,8 @@ class SimClock:
         self._launches: dict[str, float] = {}  # and component -> launches of operators
         self._host: dict[str, float] = {}  # and component -> seconds of the host beside those of its launches
         self._pending: dict[str, float] = {}
+        # component and device seconds in order, on shared cores only: charged, and those that elapse now
+        self._charged_runs, self._runs = list[tuple[str, float]](), list[tuple[str, float]]()
         self._on_device = 0.0  # of the pending seconds, those in which the device works
         self._busy = 0.0  # compute seconds that have elapsed, without the stretch that elapses now
         self._busy_since: float | None = None
@@ -147,15 +151,23 @@ class SimClock:
         """When what comes next begins: now, or when the compute that was charged before has elapsed."""
         return self.env.now + sum(self._pending.values())
 
-    def charge(self, seconds: float, launches: float = 1) -> None:
+    def charge(self, seconds: float, launches: float = 1, *, ran: bool = True) -> None:
         """Add device seconds of operators that the rank has called; no simulated time passes here.
 
         Args:
             launches: the host time of the operators, as a multiple of that of one.
+            ran: whether they ran after all that was charged before; if not, `ran` is called for them.
         """
+        if ran:
+            self.ran(self.kind, seconds)
         if not self.paused:
             self._device[self.kind] = self._device.get(self.kind, 0.0) + seconds
             self._launches[self.kind] = self._launches.get(self.kind, 0) + (0 if self._replays else launches)
+
+    def ran(self, component: str, seconds: float) -> None:
+        """Record that operators of a component ran next, for device seconds that are charged apart."""
+        if self._cores is not None and not self.paused:
+            self._charged_runs.append((component, seconds))
 
     def charge_effect(self) -> None:
         """Add what the program itself takes around an effect."""
@@ -182,12 +194,13 @@ class SimClock:
         """Compute that has not elapsed on the environment's clock yet, by component, in order of first charge."""
         self._close_stretch()
         pending, self._pending = self._pending, {}
+        self._runs, self._charged_runs = self._charged_runs, []
         return pending
 
-    def work(self, pending: dict[str, float]) -> Generator[simpy.Event, Any, tuple[float, float]]:
-        """Let compute elapse; returns the seconds before it began, and the factor by which effects in flight, busy
-        cores or cores that had idled slowed it then. Books both: what it waited for a core to an effect that had just
-        ended."""
+    def work(self, pending: dict[str, float]) -> Generator[simpy.Event, Any, tuple[float, dict[str, float]]]:
+        """Let compute elapse; returns the seconds before it began, and those that each component then took with what
+        effects in flight, busy cores or cores that had idled slowed it. Books both: what it waited for a core to an
+        effect that had just ended, and a pause in which another rank had its core to the component that ran then."""
         begin = self._busy_since = self.env.now
         total = sum(pending.values())
         left = total + self._longer_after_idling(total)
@@ -213,11 +226,31 @@ class SimClock:
         self._worked_until = self.env.now
         self._busy_since = None
         waited = self._wait_for_core(first, begin)
-        factor = (self.env.now - begin - waited) / total
+        pauses = self._pauses_of(first)
+        factor = (self.env.now - begin - waited - sum(pauses.values())) / total
+        taken = {kind: seconds * factor + pauses.get(kind, 0.0) for kind, seconds in pending.items()}
         if self._overlap > 1 or self._cores is not None or self._own is not None:
             for kind, seconds in pending.items():
-                self._booked[kind] += seconds * (factor - 1)
-        return waited, factor
+                self._booked[kind] += seconds * (factor - 1) + pauses.get(kind, 0.0)
+        return waited, taken
+
+    def _pauses_of(self, job: simpy.Event | None) -> dict[str, float]:
+        """Seconds in which others had the core of a job that had begun, by the component that it was in."""
+        found: dict[str, float] = {}
+        if not isinstance(job, CoreJob) or not job.pauses or not self._runs:
+            return found
+        ends = list(itertools.accumulate(seconds for _, seconds in self._runs))
+        for done, seconds in job.pauses:
+            at = bisect.bisect_right(ends, done / job.work * ends[-1])
+            kind = self._runs[min(at, len(ends) - 1)][0]
+            found[kind] = found.get(kind, 0.0) + seconds
+        return found
+
+    def spend(self, seconds: float, component: str, label: str) -> Generator[simpy.Event, Any, None]:
+        """Let software of an effect elapse, which a CPU's cores run; books it to the effect, with waits for a core."""
+        before = self.env.now
+        yield self.env.timeout(seconds) if self._cores is None or self._launch_s else self._cores.job(seconds)
+        self.block(component, label, self.env.now - before)
 
     def _longer_after_idling(self, seconds: float) -> float:
         """By how much the rank's own core takes longer for what begins now, since it has idled."""

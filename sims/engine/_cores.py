@@ -68,6 +68,8 @@ class CoreJob(simpy.Event):
         load: the share of its cores that it uses.
         begun: when it first ran; None before.
         runtime: by which jobs of one place are compared: what it has run, beginning with the mean of those that it met.
+        work: seconds of work in all.
+        pauses: (seconds of work done before, seconds of the pause) of every time that it lost its core to another job.
     """
 
     def __init__(self, env: simpy.Environment, seconds: float, load: float) -> None:
@@ -75,6 +77,26 @@ class CoreJob(simpy.Event):
         self.left, self.load = seconds, load
         self.begun: float | None = None
         self.runtime = 0.0
+        self.work, self.pauses = seconds, list[tuple[float, float]]()
+        self._lost: float | None = None
+
+    def more(self, seconds: float) -> None:
+        """Add work."""
+        self.left += seconds
+        self.work += seconds
+
+    def runs(self, now: float) -> None:
+        """It has a core from now on."""
+        if self.begun is None:
+            self.begun = now
+        if self._lost is not None:
+            self.pauses.append((self.work - self.left, now - self._lost))
+            self._lost = None
+
+    def waits(self, now: float) -> None:
+        """It has none from now on."""
+        if self.begun is not None and self._lost is None:
+            self._lost = now
 
 
 class Cores:
@@ -171,7 +193,7 @@ class _Place:
         if self._core is not None:
             if not self.jobs:
                 self._core.idled(self.env.now - self._emptied)
-            job.left += self._core.longer(job.left)
+            job.more(self._core.longer(job.left))
         job.runtime = sum(other.runtime for other in self.jobs) / max(len(self.jobs), 1)
         now = not self.jobs or (
             self.turns is not None
@@ -220,8 +242,11 @@ class _Place:
         if not self.jobs:
             self._emptied = self.env.now
             return
-        for job in self._running:
-            job.begun = self.env.now if job.begun is None else job.begun
+        running = self._running
+        for job in running:
+            job.runs(self.env.now)
+        for job in self.jobs[len(running) :]:
+            job.waits(self.env.now)
         if anew:
             self._picked = self.env.now
         version, wait = self._version, min(job.left for job in self._running) / self._pace()

@@ -296,15 +296,15 @@ class Simulator:
 
     def _work(self, rank: int) -> SimProcess:
         """Let the compute of the last step elapse."""
-        pending, start, slower = self.clocks[rank].take_pending(), self.env.now, 1.0
+        pending, start = self.clocks[rank].take_pending(), self.env.now
         if any(pending.values()):
-            waited, slower = yield from self.clocks[rank].work(pending)
+            waited, pending = yield from self.clocks[rank].work(pending)
             start += waited
         if self._computed:
             for component, seconds in pending.items():
                 for notify in self._computed:
-                    notify(rank, component, start, start + seconds * slower)
-                start += seconds * slower
+                    notify(rank, component, start, start + seconds)
+                start += seconds
 
     def _carry_out(self, rank: int, effect: Effect) -> SimProcess:
         """Carry out one effect; returns its result when it ends."""
@@ -318,8 +318,7 @@ class Simulator:
             self.effects.run_beside(pending)
             spent, taken = self.effects.transport.hidden_seconds(rank, effect.effect)
             if spent and not self.clocks[rank].paused:
-                yield self.env.timeout(spent)
-                self.clocks[rank].block(pending.component, pending.effect.tag.label, spent)
+                yield from self.clocks[rank].spend(spent, pending.component, pending.effect.tag.label)
             if taken:
                 self.clocks[rank].charge_host(taken)
             return handle

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,20 @@ from harness.trampoline import Finished
 from sims.engine import SimClock
 from sims.replay._notation import BEGIN, COMPUTE, END, START, START_BESIDE, WAIT, Action
 
-Stretch = list[tuple[str, float, float]]
-"""A stretch of compute: (component, device seconds, launches), in order of first charge."""
+
+@dataclass(frozen=True)
+class Stretch:
+    """A stretch of compute.
+
+    Attributes:
+        sums: (component, device seconds, launches), in order of first charge.
+        runs: (component, device seconds) in the order in which its operators ran; those of one component that follow
+            each other are one run.
+    """
+
+    sums: tuple[tuple[str, float, float], ...]
+    runs: tuple[tuple[str, float], ...]
+
 
 Playback = Generator[Effect, list[Any], list[dict[str, float]]]
 """Yields effects, receives their results, and returns the seconds of the epochs."""
@@ -68,20 +81,26 @@ def folded(stretch: bytes, seconds: np.ndarray, launches: np.ndarray) -> Stretch
     Args:
         seconds, launches: of each work, float64 [works].
     """
-    found = []
+    sums = []
     components, works = np.frombuffer(stretch, np.int32).reshape(-1, 2).T
     for component in dict.fromkeys(components.tolist()):
         mine = works[components == component]
         busy, host = (float(np.cumsum(each[mine])[-1]) for each in (seconds, launches))
-        found.append((COMPONENTS[component], busy, host))
-    return found
+        sums.append((COMPONENTS[component], busy, host))
+    if len(sums) == 1:
+        return Stretch(tuple(sums), ((sums[0][0], sums[0][1]),))
+    begins = np.flatnonzero(np.diff(components, prepend=-1))
+    each_run = zip(components[begins].tolist(), np.add.reduceat(seconds[works], begins).tolist(), strict=True)
+    return Stretch(tuple(sums), tuple((COMPONENTS[component], busy) for component, busy in each_run))
 
 
 def charge(clock: SimClock, stretch: Stretch) -> None:
     """Charge a stretch to a clock, as its operators were."""
-    for clock.kind, seconds, launches in stretch:
-        clock.charge(seconds, launches)
+    for clock.kind, seconds, launches in stretch.sums:
+        clock.charge(seconds, launches, ran=False)
     clock.kind = "compute"
+    for component, seconds in stretch.runs:
+        clock.ran(component, seconds)
 
 
 def replayed(exchange: AllToAll, before: Stretch, after: Stretch, charge: Callable[[float, float], None]) -> Background:
@@ -92,12 +111,12 @@ def replayed(exchange: AllToAll, before: Stretch, after: Stretch, charge: Callab
     """
 
     def encode() -> tuple[Tensor, ...]:
-        for _, seconds, launches in before:
+        for _, seconds, launches in before.sums:
             charge(seconds, launches)
         return exchange.tensors()
 
     def decode(received: object) -> Any:
-        for _, seconds, launches in after:
+        for _, seconds, launches in after.sums:
             charge(seconds, launches)
 
     return Background(tag=exchange.tag, parts=exchange.parts, conversion=Conversion(encode, decode, ()))

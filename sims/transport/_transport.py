@@ -58,23 +58,12 @@ class Transport:
         self.library = LIBRARIES.find(spec.kind)(self.wire)
 
     def hidden_seconds(self, rank: int, effect: Effect) -> tuple[float, float]:
-        """What an exchange that it starts costs a rank beside the flight: its own seconds, and the work that it adds to
-        the rank's compute."""
+        """What an exchange that it starts costs a rank beside the flight, in seconds of its cores: what passes until it
+        goes on, and by how much the compute that hides the exchange takes longer."""
         if self.placement.size == 1 or isinstance(effect, HostCopy):
             return 0.0, 0.0
-        beside = self._spec.beside
-        taken = int(effect.sent(rank, self.placement.size).sum()) / beside.value if beside else 0.0
-        return self._operation_s["started"], taken * self._had_of_cores(rank)
-
-    def _had_of_cores(self, rank: int) -> float:
-        """The share of its cores that a rank had when `beside` was measured: all ranks computed meanwhile, and seconds
-        of the clock in which they shared cores are less work, which shares them again here."""
-        measured, cores = self._spec.measured.get("started"), self.placement.cluster.cores
-        profile = self.profiles[rank]
-        if not (measured and cores):
-            return 1.0
-        had = min(1.0, cores / (min(measured) * profile.cores))
-        return had if self.placement.shared_cores(rank, profile.cores) is None else had / profile.sharing.value
+        beside, sent = self._spec.beside, int(effect.sent(rank, self.placement.size).sum())
+        return self._operation_s["started"], sent / beside.value if beside else 0.0
 
     def carry(self, operation: Operation, rank: int, effect: Effect) -> Waits:
         """What rank `rank` waits for, one event after the other, until its part of the effect is done."""

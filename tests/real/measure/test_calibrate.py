@@ -318,15 +318,28 @@ def test_pairs_that_drift_apart_do_not_wait_for_each_other() -> None:
     assert since_last_arrival(marks.double()).item() < 0  # as if all four were one collective
 
 
-def test_a_broadcast_waits_for_its_root_only() -> None:
-    """Roots take turns; one that runs ahead of its receivers costs them nothing, one that is late all of them."""
+def test_a_broadcast_waits_for_the_ranks_above_and_the_receivers_below() -> None:
+    """Roots take turns; a receiver that is late costs only itself and the rank that sends to it, a late root all."""
     first = WARM_UP % 3  # the root of the first repetition that counts
     marks = torch.zeros(3, 2, 2, dtype=torch.float64)
     marks[:, :, 1] = 1.0
-    marks[(first + 1) % 3, 0] = torch.tensor([5.0, 5.5])  # a receiver that comes late waits alone
-    marks[(first + 1) % 3, 1] = torch.tensor([0.5, 1.0])  # the second repetition's root, late for everyone
+    late = (first + 1) % 3
+    marks[late, 0], marks[first, 0, 1] = torch.tensor([5.0, 5.5]), 5.25
+    marks[late, 1] = torch.tensor([0.5, 1.0])  # the second repetition's root
     seconds = since_last_arrival(marks, awaited("broadcast", 3, 2))
-    assert seconds.tolist() == pytest.approx([(1.0 + 1.0 + 0.5) / 3, 0.5])
+    assert seconds.tolist() == pytest.approx([(0.5 + 0.25 + 1.0) / 3, 0.5])
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 6, 8])
+def test_places_of_a_tree_wait_for_those_above_and_their_own_receivers(size: int) -> None:
+    """The tree in which a rank that has the tensor sends it 1, 2, 4, ... places on."""
+    above = {0: set[int]()}
+    for step in (1, 2, 4):
+        above |= {place + step: above[place] | {place} for place in range(step) if place + step < size}
+    waits = awaited("broadcast", size, size)[-WARM_UP % size]  # where rank 0 is the root
+    for place in range(size):
+        below = {other for other in range(size) if above[other] and max(above[other]) == place}
+        assert set(waits[place].nonzero().flatten().tolist()) == above[place] | below | {place}
 
 
 def test_a_line_at_another_pace() -> None:

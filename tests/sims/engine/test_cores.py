@@ -8,6 +8,8 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sims.device import LiveMemory
+from sims.engine import SimClock
 from sims.engine._cores import CoreJob, Cores, Turns
 
 TURNS = Turns(tick=4.0, kept=1.5)
@@ -85,6 +87,34 @@ def test_when_a_job_first_ran() -> None:
     third = cores.job(1.0)
     assert cores.leave(third) == 1.0 and third.begun is None, "the first has just gone on"
     assert cores.leave(first) == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize(("at", "codec", "compute"), [(2.0, 2.0, 7.0), (7.5, 3.0, 6.0), (20.0, 2.0, 6.0)])
+def test_a_pause_belongs_to_the_component_that_ran(at: float, codec: float, compute: float) -> None:
+    """One that decodes, computes and encodes loses its core for a second to a rank that awakes."""
+    env = simpy.Environment()
+    cores = Cores(env, 1, 1, TURNS)
+    clock = SimClock(env, LiveMemory(), cores=cores)
+    clock.begin_epoch()
+    for kind, seconds in (("codec", 1.0), ("compute", 6.0), ("codec", 1.0)):
+        with clock.span(kind):
+            clock.charge(seconds)
+
+    def other() -> simpy.events.ProcessGenerator:
+        yield env.timeout(at)
+        yield cores.job(1.0)
+
+    found = []
+
+    def rank() -> simpy.events.ProcessGenerator:
+        found.append((yield from clock.work(clock.take_pending())))
+
+    env.process(rank())
+    env.process(other())
+    env.run()
+    (waited, taken), seconds = found[0], clock.end_epoch()
+    assert waited == 0 and taken == pytest.approx({"codec": codec, "compute": compute})
+    assert (seconds["codec"], seconds["compute"]) == pytest.approx((codec, compute))
 
 
 @given(
