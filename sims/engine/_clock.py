@@ -197,6 +197,14 @@ class SimClock:
         self._runs, self._charged_runs = self._charged_runs, []
         return pending
 
+    def add_software(self, pending: dict[str, float], seconds: float, component: str, label: str) -> None:
+        """Add software of the effect that comes next, of this label, to the compute before it; booked to the effect."""
+        if seconds:
+            pending[component] = pending.get(component, 0.0) + seconds
+            self._runs.append((component, seconds))
+            self._booked[component] += seconds
+            self._blocked[label] = self._blocked.get(label, 0.0) + seconds
+
     def work(self, pending: dict[str, float]) -> Generator[simpy.Event, Any, tuple[float, dict[str, float]]]:
         """Let compute elapse; returns the seconds before it began, and those that each component then took with what
         effects in flight, busy cores or cores that had idled slowed it. Books both: what it waited for a core to an

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import simpy
 from simpy.core import EmptySchedule
 
-from harness.effects import Background, Effect, Handle, Start, Wait
+from harness.effects import Background, Effect, Handle, HostCopy, Start, Wait
 from harness.errors import ProgramError
 from harness.rank import Rank, random_key
 from harness.rendezvous import Rendezvous
@@ -29,7 +29,7 @@ from sims.engine._cores import Cores, Turns
 from sims.engine._idle_core import IdleCore
 from sims.engine._ledger import Ledger, Prices
 from sims.engine._observer import Observer, listeners, listeners_of
-from sims.engine._pending_effects import PendingEffects, SimProcess
+from sims.engine._pending_effects import PendingEffects, SimProcess, component_of
 from sims.engine._side import SideThread
 from sims.engine._tail import Tail
 
@@ -276,7 +276,7 @@ class Simulator:
             if not isinstance(effect, Finished):
                 self.clocks[rank].charge_effect()
             before = self.env.now
-            yield from self._work(rank)
+            paid = yield from self._work(rank, effect)
             if isinstance(effect, Finished):
                 self.results[rank] = effect.value
                 return
@@ -284,7 +284,7 @@ class Simulator:
                 self._tails[rank].step(effect, self.env.now - before)
             for notify in self._issued:
                 notify(rank, effect, self.clocks[rank].paused)
-            results = [(yield from self._carry_out(rank, effect))]
+            results = [(yield from self._carry_out(rank, effect, paid))]
             del effect  # only the program refers to its tensors now
 
     def _step(self, rank: int, results: list[Any] | None) -> Effect | Finished:
@@ -294,20 +294,28 @@ class Simulator:
         with self.ledgers[rank]:
             return self.steppers[rank].step(results)
 
-    def _work(self, rank: int) -> SimProcess:
-        """Let the compute of the last step elapse."""
-        pending, start = self.clocks[rank].take_pending(), self.env.now
+    def _work(self, rank: int, effect: Effect | Finished) -> SimProcess:
+        """Let the compute of the last step elapse, and on cores that ranks share what the software of the effect takes
+        of them; returns whether that is among it, and so no delay of the effect's transfers."""
+        clock, start = self.clocks[rank], self.env.now
+        pending, paid = clock.take_pending(), False
+        carried = not isinstance(effect, Finished | Start | Wait | HostCopy)
+        if carried and not clock.paused and self._cores_of(rank) is not None:
+            begins, paid = start + sum(pending.values()), True
+            software = self.effects.transport.software_seconds(rank, effect, begins)
+            clock.add_software(pending, software, component_of(effect), effect.tag.label)
         if any(pending.values()):
-            waited, pending = yield from self.clocks[rank].work(pending)
+            waited, pending = yield from clock.work(pending)
             start += waited
         if self._computed:
             for component, seconds in pending.items():
                 for notify in self._computed:
                     notify(rank, component, start, start + seconds)
                 start += seconds
+        return paid
 
-    def _carry_out(self, rank: int, effect: Effect) -> SimProcess:
-        """Carry out one effect; returns its result when it ends."""
+    def _carry_out(self, rank: int, effect: Effect, paid: bool) -> SimProcess:
+        """Carry out one effect, whose software may be paid for; returns its result when it ends."""
         if isinstance(effect, Start):
             handle = Handle(effect.effect)
             if isinstance(effect.effect, Background):
@@ -322,12 +330,14 @@ class Simulator:
             if taken:
                 self.clocks[rank].charge_host(taken)
             return handle
-        pending = effect.handle.driver_state if isinstance(effect, Wait) else self.effects.begin(rank, effect)
+        pending = (
+            effect.handle.driver_state if isinstance(effect, Wait) else self.effects.begin(rank, effect, paid=paid)
+        )
         clock, before = self.clocks[rank], self.env.now
         busy = clock.busy()
         result = (yield from pending.process) if pending.finish is None else (yield pending.finish).pop()
         clock.block(pending.component, pending.effect.tag.label, self.env.now - before)
-        if isinstance(effect, Wait):
+        if waits:
             clock.hide(min(busy, pending.busy_at_end) - pending.busy_at_start)
         self.effects.deliver(rank, pending, result)
         return result

@@ -97,8 +97,9 @@ class PendingEffects:
         self.tiers, self._tier_of = placement.tier_matrix()
         self.sent = np.zeros(len(self.tiers), np.int64)
 
-    def begin(self, rank: int, effect: Effect, *, later: bool = False) -> PendingEffect:
-        """Begin an effect; its process is not run yet, and with `later` will only be after some time.
+    def begin(self, rank: int, effect: Effect, *, later: bool = False, paid: bool = False) -> PendingEffect:
+        """Begin an effect; its process is not run yet, and with `later` will only be after some time. `paid`: the rank
+        has spent its software.
 
         Raises ProgramError if it does not match the other ranks'.
         """
@@ -108,7 +109,7 @@ class PendingEffects:
             carry = self._host_copy(rank, effect, paused)
         else:
             meeting = self.rendezvous.post(rank, effect)
-            carry = self._exchange(rank, effect, meeting, self._state_of(rank, effect, meeting, paused))
+            carry = self._exchange(rank, effect, meeting, self._state_of(rank, effect, meeting, paused), paid)
         held = incoming_bytes(effect, rank)
         self.memories[rank].sending(effect.tensors())
         self.memories[rank].hold(held)
@@ -175,10 +176,10 @@ class PendingEffects:
             state.everyone.succeed()
         return state
 
-    def _exchange(self, rank: int, effect: Effect, meeting: Meeting, state: _MeetingState) -> SimProcess:
+    def _exchange(self, rank: int, effect: Effect, meeting: Meeting, state: _MeetingState, paid: bool) -> SimProcess:
         """A rank's part of an exchange: its transfers, then the arrival of all ranks, whose values it needs."""
         if not state.paused:
-            yield from self.transport.carry(state.operation, rank, effect)
+            yield from self.transport.carry(state.operation, rank, effect, paid=paid)
         yield state.everyone
         assert meeting.results is not None
         return meeting.results.pop(rank)

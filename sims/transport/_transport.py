@@ -65,13 +65,22 @@ class Transport:
         beside, sent = self._spec.beside, int(effect.sent(rank, self.placement.size).sum())
         return self._operation_s["started"], sent / beside.value if beside else 0.0
 
-    def carry(self, operation: Operation, rank: int, effect: Effect) -> Waits:
-        """What rank `rank` waits for, one event after the other, until its part of the effect is done."""
+    def software_seconds(self, rank: int, effect: Effect, begins: float) -> float:
+        """A rank's software cost of an effect that begins at a time."""
+        size = self.placement.size if effect.among is None else len(effect.among)
+        return self._software_s(_kind(effect), size, begins - self._ended[rank]) if size > 1 else 0.0
+
+    def carry(self, operation: Operation, rank: int, effect: Effect, *, paid: bool = False) -> Waits:
+        """What rank `rank` waits for, one event after the other, until its part of the effect is done.
+
+        Args:
+            paid: it has spent the seconds of its software.
+        """
         size = self.placement.size if effect.among is None else len(effect.among)
         if size == 1 and not isinstance(effect, AllToAll):
             return
-        if size > 1:
-            operation.add_busy(rank, self._software_s(_kind(effect), size, self.env.now - self._ended[rank]))
+        if not paid:
+            operation.add_busy(rank, self.software_seconds(rank, effect, self.env.now))
         staged = self._staged[rank]
         if staged and (nbytes := staged_bytes(effect, rank)):
             yield from self.copy(rank, nbytes, to_host=True, after=operation.take_busy(rank))
