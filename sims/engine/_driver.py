@@ -299,8 +299,8 @@ class Simulator:
         of them; returns whether that is among it, and so no delay of the effect's transfers."""
         clock, start = self.clocks[rank], self.env.now
         pending, paid = clock.take_pending(), False
-        carried = not isinstance(effect, Finished | Start | Wait | HostCopy)
-        if carried and not clock.paused and self._cores_of(rank) is not None:
+        shares = self._cores_of(rank) is not None and not clock.paused
+        if shares and not isinstance(effect, Finished | Start | Wait | HostCopy):
             begins, paid = start + sum(pending.values()), True
             software = self.effects.transport.software_seconds(rank, effect, begins)
             clock.add_software(pending, software, component_of(effect), effect.tag.label)
@@ -337,7 +337,7 @@ class Simulator:
         busy = clock.busy()
         result = (yield from pending.process) if pending.finish is None else (yield pending.finish).pop()
         clock.block(pending.component, pending.effect.tag.label, self.env.now - before)
-        if waits:
+        if isinstance(effect, Wait):
             clock.hide(min(busy, pending.busy_at_end) - pending.busy_at_start)
         self.effects.deliver(rank, pending, result)
         return result
