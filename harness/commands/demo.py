@@ -75,7 +75,7 @@ def changed_since(known: KeptCalibration) -> str:
     """Why a calibration says little of the machine as it is now; empty where it does not."""
     if known.disturbed:
         return known.disturbed
-    pace = median(reference_seconds() for _ in range(3)) / known.reference  # one alone scatters by a fifth
+    pace = reference_seconds() / known.reference
     if max(pace, 1 / pace) <= DRIFT:
         return ""
     return f"it is {pace if pace > 1 else 1 / pace:.1f} times as {'slow' if pace > 1 else 'fast'} now"

@@ -21,22 +21,28 @@ import torch
 
 from harness.machine import core_count
 
-PASSES = 96
-"""Repetitions of the work, of 5 to 10 ms each; the median counts. That of a quarter of them scatters by a tenth on a
-virtual machine, as much as what it is to measure."""
+PASSES = 48
+"""Repetitions of the work in one look, of 5 to 10 ms each; the median counts."""
+
+LOOKS, APART_S = 5, 0.1
+"""Looks, and the seconds between two; the median counts. One in eight or so takes 1.3 times as long as those around it:
+a virtual machine loses its processors for half a second, in which epochs that are medians too have no part."""
 
 
-def reference_seconds(copies: int = 0, passes: int = PASSES) -> float:
-    """Seconds of a product, a gather of rows and a pass over memory, the median of `passes`, mean over the cores.
+def reference_seconds(copies: int = 0, looks: int = LOOKS) -> float:
+    """Seconds of a product, a gather of rows and a pass over memory, mean over the cores and median of `looks`.
 
     The three take about a third each, as in the epochs of a graph neural network. They run without Python's lock.
 
     Args:
         copies: how many threads work at once; 0: one per core.
     """
-    count = copies or core_count()
+    count, found = copies or core_count(), list[float]()
     with ThreadPoolExecutor(count) as pool:
-        return statistics.fmean(pool.map(_median_pass, [passes] * count))
+        for look in range(looks):
+            time.sleep(APART_S if look else 0.0)
+            found.append(statistics.fmean(pool.map(_median_pass, [PASSES] * count)))
+    return statistics.median(found)
 
 
 @dataclass
