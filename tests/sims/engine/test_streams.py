@@ -227,6 +227,22 @@ async def busy(rank: Rank) -> None:
         await rank.all_to_all(everyone_sends(rank, 250), label="h", direction="forward", layer=layer)
 
 
+@pytest.mark.parametrize("cores", [1, 2])
+def test_cores_that_ranks_share_run_the_software_of_collectives(tmp_path: Path, cores: int) -> None:
+    """Two ranks with a core each pay at once, as a delay; with one core, one after the other, booked as halo."""
+    clusters = [
+        replace(plain(tmp_path, transport=more), cores=cores, one_machine=True)
+        for more in ("", '[transport.measured.all_to_all]\n2 = "3 ms"\n')
+    ]
+    free, paid = (timed(busy, 2, cluster, shapes_only=True) for cluster in clusters)
+    shared = 2 * load_device(clusters[0].device).sharing.value if cores == 1 else 1.0
+    assert paid.makespan_s - free.makespan_s == pytest.approx(3 * 3e-3 * shared)
+    assert paid.blocked_s["h"] > free.blocked_s["h"] + 8.9e-3
+    for rank in range(2):
+        assert seconds_of(paid, rank)["halo"] > seconds_of(free, rank)["halo"] + 8.9e-3
+    adds_up(paid)
+
+
 def compute_of(simulation: Simulation) -> list[float]:
     return [seconds_of(simulation, rank)["compute"] for rank in range(len(simulation.results))]
 

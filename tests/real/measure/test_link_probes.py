@@ -1,0 +1,72 @@
+"""What a repetition of a collective times: ranks that leave their cores to others, seconds of cores of a hidden one."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from typing import Any
+
+import pytest
+import torch
+
+from real.measure import link_probes
+from real.measure.link_probes import ASIDE_S, WARM_UP, MemoryPasses, _hidden, _timed
+
+REPEATS = 3
+
+
+class Pretended:
+    """A rank whose effects end at once; starting one spins, and waiting for one sleeps."""
+
+    def __init__(self, size: int = 3, spins: float = 0.0, sleeps: float = 0.0) -> None:
+        self.size, self.index, self.spins, self.sleeps = size, 0, spins, sleeps
+
+    async def all_reduce(self, tensor: torch.Tensor, label: str) -> torch.Tensor:
+        return tensor
+
+    async def all_to_all(self, rows: Any, label: str) -> None: ...
+
+    async def start(self, effect: Any) -> None:
+        effect.close()
+        end = time.process_time() + self.spins
+        while time.process_time() < end:
+            pass
+
+    async def wait(self, handle: None) -> None:
+        time.sleep(self.sleeps)
+
+
+class Passes(MemoryPasses):
+    """Compute that takes nothing."""
+
+    def __init__(self) -> None: ...
+
+    def pieces(self, seconds: float) -> int:
+        return math.ceil(seconds / 1e-3)
+
+    def over(self, pieces: int) -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize(("cores", "computed", "nbytes", "aside"), [
+    (2, 0.02, 1 << 10, ASIDE_S), (2, 0.02, 16 << 20, 4 * ASIDE_S), (3, 0.02, 1 << 10, 0.0), (2, 0.0, 1 << 10, 0.0),
+])  # fmt: skip
+def test_ranks_leave_their_cores_to_others_where_there_are_fewer(
+    cores: int, computed: float, nbytes: int, aside: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a collective among computing ranks that outnumber cores, the longer the larger it was; else never."""
+    slept: list[float] = []
+    monkeypatch.setattr(link_probes, "usable_cores", lambda: list(range(cores)))
+    monkeypatch.setattr(link_probes.time, "sleep", slept.append)
+    rank: Any = Pretended()
+    times = asyncio.run(_timed(rank, "all_to_all", nbytes, REPEATS, Passes(), computed))
+    assert len(times) == REPEATS and slept == [aside] * (REPEATS + WARM_UP)
+
+
+@pytest.mark.parametrize(("spins", "sleeps", "low", "high"), [(0.0, 0.03, 0.0, 0.02), (0.03, 0.0, 0.03, 0.05)])
+def test_a_hidden_exchange_costs_seconds_of_cores(spins: float, sleeps: float, low: float, high: float) -> None:
+    """A rank that waits while others compute spends nothing; what it computes itself counts."""
+    rank: Any = Pretended(spins=spins, sleeps=sleeps)
+    found = asyncio.run(_hidden(rank, 1 << 10, REPEATS, Passes()))
+    assert len(found) == REPEATS and all(begin == 0 and low <= end < high for begin, end in found)
