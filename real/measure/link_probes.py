@@ -340,11 +340,11 @@ async def _hidden(rank: Rank, nbytes: int, repeats: int, passes: MemoryPasses) -
     """What an all-to-all costs its rank that is complete before it is waited for: 0 and seconds, of every repetition.
 
     These are the seconds that the rank's threads run on cores to start it, to carry it and to wait for it, and what the
-    compute that hides it runs longer than passes over as much memory just before and after. Seconds of cores, not of
-    the clock: where ranks outnumber cores, those in which another rank computes are no cost of the exchange. Which of
-    the two it is depends on whether the threads that carry the exchange get their core while it starts or later; their
-    sum does not. The latter is a small difference of long times, which may be anything in one repetition: the median of
-    all counts, and none below 0.
+    compute that hides it runs longer than passes over as much memory just before and after. Which of the two it is
+    depends on whether the threads that carry the exchange get their core while it starts or later; their sum does not.
+    The latter is a small difference of long times, which may be anything in one repetition: the median of all counts,
+    and none below 0. All are seconds of cores, not of the clock: where ranks outnumber cores, those in which another
+    rank computes are no cost of the exchange.
     """
     (make,), beside, spent, longer = _effects(rank, "started", nbytes), passes.pieces(RESTED_S), list[float](), []
     hiding, run_s = passes.pieces(HIDING_S * max(1, nbytes >> 22)), time.process_time

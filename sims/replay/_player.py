@@ -76,7 +76,7 @@ def replay_actions(
 
 
 def folded(stretch: bytes, seconds: np.ndarray, launches: np.ndarray) -> Stretch:
-    """A stretch's sums by component, added in the order in which a clock adds them.
+    """A stretch's sums by component, added in the order in which a clock adds them, and its runs.
 
     Args:
         seconds, launches: of each work, float64 [works].
