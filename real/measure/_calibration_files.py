@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from real.measure.link_probes import FOLLOWING, RESTED_S, Line, copying_rate, following
+from real.measure.link_probes import FOLLOWING, RESTED_S, Line, copying_rates, following
 
 UNITS = {
     "launch": (1e-6, "us"),
@@ -55,10 +55,13 @@ def _tables(device: dict[str, float]) -> list[str]:
 def cluster_toml(measured: dict[str, Any]) -> str:
     """The text of a cluster file: this machine, its ranks talking as measured, beside `device.toml`."""
     about, links = measured["provenance"], measured["links"]
-    one, together = copying_rate(links)
+    cores: dict[int, dict[str, Line]] = measured["cores"]
+    one, together = copying_rates(links, cores, about["cores"])
     where = "over loopback" if about["hosts"] == 1 else f"between {about['hosts']} hosts of a lab"
-    hidden = links[min(links)]["started"]
-    count, apart = ", ".join(map(str, links)), links[min(links)]["all_to_all"].beta_error
+    fewest = min(links)
+    hidden, copies = links[fewest]["started"], cores[fewest]["all_to_all"]
+    alone = links if fewest <= about["cores"] else cores  # see `copying_rates`
+    count, apart = ", ".join(map(str, links)), alone[fewest]["all_to_all"].beta_error
     rate = _with_unit(together, 1e9, "GB/s", note=f"of {count} ranks the most, all together", error=apart)
     text = [
         *_provenance(about),
@@ -67,6 +70,8 @@ def cluster_toml(measured: dict[str, Any]) -> str:
         "# `started` is what an exchange costs a rank that hides it behind compute). Ranks compute in between for",
         f"# {1e3 * RESTED_S:g} ms, but not where one is following another.",
         *(_row(size, kind, line) for size, by_kind in links.items() for kind, line in by_kind.items()),
+        "# The same of the seconds that the threads of a rank run on cores for it:",
+        *(_row(size, kind, line) for size, by_kind in cores.items() for kind, line in by_kind.items()),
         'name = "calibrated"',
         f"summary = {_quoted(_summary(about))}",
         "",
@@ -83,23 +88,32 @@ def cluster_toml(measured: dict[str, Any]) -> str:
         "",
         "[transport]",
         'kind = "gloo"',
-        f"process = {_with_unit(one, 1e9, 'GB/s', note=f'one of {min(links)} ranks', error=apart)}",
-        f"beside = {_with_unit(1 / hidden.beta, 1e9, 'GB/s', note=f'of {min(links)} ranks', error=hidden.beta_error)}",
+        f"process = {_with_unit(one, 1e9, 'GB/s', note=f'one of {fewest} ranks', error=apart)}",
+        f"beside = {_with_unit(1 / hidden.beta, 1e9, 'GB/s', note=f'of {fewest} ranks', error=hidden.beta_error)}",
+        f"copying = {_with_unit(1 / copies.beta, 1e9, 'GB/s', note=f'of {fewest} ranks', error=copies.beta_error)}",
         f"rested = {_with_unit(RESTED_S, 1e-3, 'ms')}",
     ]
     for timed in next(iter(links.values())):
         kind = next((kind for kind in FOLLOWING if following(kind) == timed), "")
-        text += ["", f"[transport.following.{kind}]" if kind else f"[transport.measured.{timed}]"]
-        for size, by_kind in links.items():
-            line = by_kind[timed]
-            note = f"fits {len(line.points)} sizes within {100 * line.error:.0f} %"
-            text.append(f"{size} = {_with_unit(line.alpha, 1e-6, 'us', note=note, error=line.error)}")
+        head, after = ("measured", "cores") if not kind else ("following", "cores_following")
+        text += _costs(f"transport.{head}.{kind or timed}", {size: by_kind[timed] for size, by_kind in links.items()})
+        if timed in next(iter(cores.values())):
+            text += _costs(f"transport.{after}.{kind or timed}", {size: of[timed] for size, of in cores.items()})
     for size, shares in measured["resting"].items():
         text += ["", f"[transport.resting.{size}]"] if shares else []
         text += [f'{ms} = {{ value = {max(share, 1e-3):.3f}, from = "measured" }}' for ms, share in shares.items()]
     note = "deviation of the logarithm of equal stretches of about 20 ms"
     text += ["", "[stragglers]", f'jitter = {{ value = {measured["jitter"]:.3g}, from = "measured", note = "{note}" }}']
     return "\n".join(text) + "\n"
+
+
+def _costs(table: str, by_ranks: dict[int, Line]) -> list[str]:
+    """A table of what a collective takes without bytes, by number of ranks."""
+    text = ["", f"[{table}]"]
+    for ranks, line in by_ranks.items():
+        note = f"fits {len(line.points)} sizes within {100 * line.error:.0f} %"
+        text.append(f"{ranks} = {_with_unit(line.alpha, 1e-6, 'us', note=note, error=line.error)}")
+    return text
 
 
 def gpu_cluster_toml(measured: dict[str, Any]) -> str:

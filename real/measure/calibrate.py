@@ -59,6 +59,7 @@ def calibrate(
         device: key of a device file -> number in base units (s, B/s, flop/s, B).
         jitter: `_probes.jitter` of ranks that compute at the same time.
         links: number of ranks -> kind of collective -> `Line`.
+        cores: the same of the seconds that a rank's threads run on cores.
         resting: number of ranks -> `Probed.resting`.
         provenance: machine, versions, date, ranks, threads, hosts, seconds it took.
 
@@ -76,6 +77,7 @@ def calibrate(
         "device": numbers,
         "jitter": spread,
         "links": {size: lines(of.points) for size, of in probed.items()},
+        "cores": {size: lines(of.cores) for size, of in probed.items()},
         "resting": {size: of.resting for size, of in probed.items()},
         "provenance": _provenance(begin, RANKS, threads, hosts),
     }
@@ -213,12 +215,12 @@ def calibrate_links_to(
     begin = time.perf_counter()
     probed = measure_links((ranks,), quick, hosts)
     measured = {
-        "links": {size: {kind: line.times(pace) for kind, line in lines(of.points).items()}
-                  for size, of in probed.items()},
+        "links": {size: lines(of.points, pace) for size, of in probed.items()},
+        "cores": {size: lines(of.cores, pace) for size, of in probed.items()},
         "resting": {size: of.resting for size, of in probed.items()},
         "jitter": jitter,
         "provenance": _provenance(begin, ranks, threads, hosts),
-    }  # fmt: skip
+    }
     write_atomically(folder / "cluster.toml", cluster_toml(measured).encode())
     return folder / "cluster.toml"
 

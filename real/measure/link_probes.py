@@ -94,18 +94,25 @@ NORMAL_90 = 1.645
 """Standard deviations on either side of the mean that hold 90 % of a normal distribution."""
 
 
+Point = tuple[float, float, float]
+"""Bytes that a rank sends, typical seconds, and their spread: the interquartile range. Or begin, end and seconds of
+cores of one repetition."""
+
+
 class Probed(msgspec.Struct, frozen=True):
     """What the ranks measured.
 
     Attributes:
         points: (bytes that a rank sends, typical seconds, spread: interquartile range in seconds), by kind, and by
             `following` of the kinds in FOLLOWING.
+        cores: the same as points, of the seconds that one rank's threads run on cores for a collective.
         resting: milliseconds of compute before a small collective -> how much of the way its cost has come from that
             of one that follows at once to that of one after RESTED_S.
     """
 
-    points: dict[str, list[tuple[float, float, float]]] = {}
+    points: dict[str, list[Point]] = {}
     resting: dict[int, float] = {}
+    cores: dict[str, list[Point]] = {}
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -122,7 +129,7 @@ class Line(msgspec.Struct, frozen=True):
     alpha: float
     beta: float
     error: float
-    points: list[tuple[float, float, float]]
+    points: list[Point]
     beta_error: float = 0.0
 
     def times(self, pace: float) -> Line:
@@ -135,7 +142,7 @@ UNKNOWN = 9.0
 messages, the fitted one is none, and any error would be a large multiple of it."""
 
 
-def fit_line(points: list[tuple[float, float, float]]) -> Line:
+def fit_line(points: list[Point]) -> Line:
     """The line through points (bytes, seconds, spread), neither cost negative: least squares, weighted by certainty.
 
     A point is as certain as the mean of its repetitions: where some of them wait milliseconds for a core, the time of a
@@ -212,17 +219,18 @@ async def probe(rank: Rank, budget_s: float, sizes: Sequence[int] = SIZES, fewes
     await pass_checked_epochs(rank)
     rank.clock.begin_epoch()
     passes = MemoryPasses()
-    points: dict[str, list[tuple[float, float, float]]] = {}
+    points, cores = dict[str, list[Point]](), dict[str, list[Point]]()
     asked = [(kind, nbytes, RESTED_S) for kind in KINDS for nbytes in sizes]
     asked += [(kind, nbytes, 0.0) for kind in FOLLOWING for nbytes in FOLLOWING_SIZES]
     for kind, nbytes, computed_s in asked:
-        times = await _seconds(rank, kind, nbytes, computed_s, passes, budget_s, fewest)
-        low, high = np.quantile(times.numpy(), (0.25, 0.75)).tolist()
-        point = float(sent(kind, nbytes, rank.size)), trimmed_mean(times), high - low
-        points.setdefault(kind if computed_s else following(kind), []).append(point)
+        times, ran = await _seconds(rank, kind, nbytes, computed_s, passes, budget_s, fewest)
+        for of, found in ((points, times), (cores, ran)):
+            low, high = np.quantile(found.numpy(), (0.25, 0.75)).tolist()
+            point = float(sent(kind, nbytes, rank.size)), trimmed_mean(found), high - low
+            of.setdefault(kind if computed_s else following(kind), []).append(point)
     resting = await _resting(rank, passes, budget_s, fewest)
     rank.clock.end_epoch()
-    return Probed(points, resting)
+    return Probed(points, resting, cores)
 
 
 async def _resting(rank: Rank, passes: MemoryPasses, budget_s: float, fewest: int) -> dict[int, float]:
@@ -231,7 +239,7 @@ async def _resting(rank: Rank, passes: MemoryPasses, budget_s: float, fewest: in
     shares = []
     for kind in RESTING_KINDS:
         seconds = {
-            computed_s: trimmed_mean(await _seconds(rank, kind, RESTING_BYTES, computed_s, passes, budget_s, fewest))
+            computed_s: trimmed_mean((await _seconds(rank, kind, RESTING_BYTES, computed_s, passes, budget_s, fewest))[0])
             for computed_s in computed
         }
         if (whole := seconds[RESTED_S] - seconds[0.0]) > CERTAIN * seconds[RESTED_S]:
@@ -241,14 +249,20 @@ async def _resting(rank: Rank, passes: MemoryPasses, budget_s: float, fewest: in
 
 async def _seconds(
     rank: Rank, kind: str, nbytes: int, computed_s: float, passes: MemoryPasses, budget_s: float, fewest: int
-) -> torch.Tensor:
-    """Seconds of every repetition of one kind and size after so much compute, float64 [repetitions]."""
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Seconds of every repetition of one kind and size after so much compute, and those that a rank's threads run on
+    cores for it, mean over ranks: float64 [repetitions] each."""
     repeats = _repeats(rank, nbytes, computed_s * (3 if kind == "started" else 1), budget_s, fewest)
     if kind == "started":
         found = await _hidden(rank, nbytes, repeats, passes)
     else:
         found = await _timed(rank, kind, nbytes, repeats, passes, computed_s)
-    return await _common(rank, kind, found) / (2 if kind == "pair" else 1)  # there and back
+    each = 2 if kind == "pair" else 1  # there and back
+    marks = torch.zeros(rank.size, len(found), 3, dtype=torch.float64)
+    marks[rank.index] = torch.tensor(found, dtype=torch.float64)
+    marks = await rank.all_reduce(marks, label="times")
+    seconds = since_last_arrival(marks[..., :2], awaited(kind, rank.size, len(found)))
+    return seconds / each, marks[..., 2].nanmean(0) / each
 
 
 async def pass_checked_epochs(rank: Rank) -> None:
@@ -257,16 +271,6 @@ async def pass_checked_epochs(rank: Rank) -> None:
         rank.clock.begin_epoch()
         await rank.all_reduce(torch.zeros(1), label="begin an epoch")
         rank.clock.end_epoch()
-
-
-async def _common(rank: Rank, kind: str, found: list[tuple[float, float]]) -> torch.Tensor:
-    """Seconds of every repetition from the last arrival to the mean of the ranks' ends, float64 [repetitions].
-
-    `found`: this rank's begin and end of every repetition.
-    """
-    marks = torch.zeros(rank.size, len(found), 2, dtype=torch.float64)
-    marks[rank.index] = torch.tensor(found, dtype=torch.float64)
-    return since_last_arrival(await rank.all_reduce(marks, label="times"), awaited(kind, rank.size, len(found)))
 
 
 def awaited(kind: str, size: int, repeats: int) -> torch.Tensor:
@@ -318,9 +322,9 @@ def _repeats(rank: Rank, nbytes: int, computed_s: float, budget_s: float, fewest
 
 async def _timed(
     rank: Rank, kind: str, nbytes: int, repeats: int, passes: MemoryPasses, computed_s: float
-) -> list[tuple[float, float]]:
-    """Begin and end of every repetition, each after so many seconds of compute, about; NaN of a rank that has no part
-    in it."""
+) -> list[Point]:
+    """Begin and end of every repetition, each after so many seconds of compute, about, and the seconds that the rank's
+    threads ran in between; NaN of a rank that has no part in it."""
     make, pieces, times = _effects(rank, kind, nbytes), passes.pieces(computed_s), []
     aside = ASIDE_S * max(1, nbytes >> 22) if pieces and rank.size > len(usable_cores()) else 0.0
     for _ in range(repeats + WARM_UP):
@@ -328,16 +332,18 @@ async def _timed(
             await rank.all_reduce(torch.zeros(1), label="compute together")
         passes.over(pieces)
         effects = [build() for build in make[:1]]
-        begin = time.perf_counter()
+        begin, ran = time.perf_counter(), -time.process_time()
         for build in make:
             await (effects.pop() if effects else build())
-        times.append((begin, time.perf_counter()) if make else (math.nan, math.nan))
+        end, ran = time.perf_counter(), ran + time.process_time()
+        times.append((begin, end, ran) if make else (math.nan, math.nan, math.nan))
         time.sleep(aside)
     return times[WARM_UP:]
 
 
-async def _hidden(rank: Rank, nbytes: int, repeats: int, passes: MemoryPasses) -> list[tuple[float, float]]:
-    """What an all-to-all costs its rank that is complete before it is waited for: 0 and seconds, of every repetition.
+async def _hidden(rank: Rank, nbytes: int, repeats: int, passes: MemoryPasses) -> list[Point]:
+    """What an all-to-all costs its rank that is complete before it is waited for: 0, seconds, and seconds, of every
+    repetition.
 
     These are the seconds that the rank's threads run on cores to start it, to carry it and to wait for it, and what the
     compute that hides it runs longer than passes over as much memory just before and after. Which of the two it is
@@ -367,7 +373,7 @@ async def _hidden(rank: Rank, nbytes: int, repeats: int, passes: MemoryPasses) -
         spent.append(started - begin + end - computed)
         longer.append(computed - started - alone * hiding / (2 * beside))
     typical = max(0.0, float(np.median(longer[WARM_UP:])))
-    return [(0.0, seconds + typical) for seconds in spent[WARM_UP:]]
+    return [(0.0, seconds + typical, seconds + typical) for seconds in spent[WARM_UP:]]
 
 
 def _effects(rank: Rank, kind: str, nbytes: int) -> list[Callable[[], Effect]]:
@@ -401,14 +407,24 @@ def _reduce(rank: Rank, tensor: torch.Tensor, kind: str) -> Effect:
         rank.deterministic = before
 
 
-def lines(points_by_kind: dict[str, list[tuple[float, float, float]]]) -> dict[str, Line]:
-    """The fitted lines by kind."""
-    return {kind: fit_line(points) for kind, points in points_by_kind.items()}
+def lines(points_by_kind: dict[str, list[Point]], pace: float = 1.0) -> dict[str, Line]:
+    """The fitted lines by kind, of a machine that takes `pace` times as long."""
+    return {kind: fit_line(points).times(pace) for kind, points in points_by_kind.items()}
 
 
-def copying_rate(by_ranks: dict[int, dict[str, Line]]) -> tuple[float, float]:
-    """Bytes/s that one process moves when two talk, and that all together move at most."""
-    rates = {ranks: 1 / by_kind["all_to_all"].beta for ranks, by_kind in by_ranks.items()}
+def copying_rates(
+    by_ranks: dict[int, dict[str, Line]], cores_by_ranks: dict[int, dict[str, Line]], cores: int
+) -> tuple[float, float]:
+    """Bytes/s that one process moves when the fewest talk, and that all together move at most.
+
+    Args:
+        by_ranks, cores_by_ranks: lines of seconds, and of seconds of cores, by number of ranks.
+        cores: of the machine. Ranks that outnumber them wait for each other's; these are then the rates of cores that
+            nobody waits for.
+    """
+    rates = {
+        ranks: 1 / (cores_by_ranks if ranks > cores else by_ranks)[ranks]["all_to_all"].beta for ranks in by_ranks
+    }
     return rates[min(rates)], max(ranks * rate for ranks, rate in rates.items())
 
 

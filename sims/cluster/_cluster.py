@@ -32,7 +32,7 @@ def dimension_of(name: str) -> str:
     """The dimension (a key of `sims.units.UNITS`, or "number") of what `Cluster.quantities` gives this name."""
     if name in (ACKNOWLEDGED_BYTES, SHAPED):
         return "number"
-    return "bandwidth" if name.endswith((".bandwidth", ".process", ".beside")) else "time"
+    return "bandwidth" if name.endswith((".bandwidth", ".process", ".beside", ".copying")) else "time"
 
 
 @dataclass(frozen=True)
@@ -139,10 +139,9 @@ class Cluster:
         for name, cost in (("operation", self.transport.operation), ("message", self.transport.message)):
             if cost.value or not self.transport.measured:
                 yield f"transport.{name}", cost
-        for name, rate in (("process", self.transport.process), ("beside", self.transport.beside)):
-            if rate is not None:
-                yield f"transport.{name}", rate
-        for name, collectives in (("measured", self.transport.measured), ("following", self.transport.following)):
+        for name, rate in self.transport.rates().items():
+            yield f"transport.{name}", rate
+        for name, collectives in self.transport.costs().items():
             for kind, known in collectives.items():
                 for ranks, quantity in known.items():
                     yield f"transport.{name}.{kind}.{ranks}", quantity

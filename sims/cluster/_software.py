@@ -79,6 +79,24 @@ class TransportSpec:
         named(OPERATIONS, numbered("time", "RANKS")),
         default={},
     )
+    cores: dict[str, dict[int, Quantity]] = key(
+        "seconds that a rank's threads run on its cores for a collective without bytes, by number of ranks; ranks that "
+        "outnumber cores wait for one another's, and only what they do not explain of `measured` delays transfers; "
+        "without it, all of `measured` runs on these cores",
+        named(OPERATIONS, numbered("time", "RANKS")),
+        default={},
+    )
+    cores_following: dict[str, dict[int, Quantity]] = key(
+        "the same of a collective that begins as soon as the rank is done with the one before; without it, as `cores`",
+        named(OPERATIONS, numbered("time", "RANKS")),
+        default={},
+    )
+    copying: Quantity | None = key(
+        "bytes that a rank sends, and as many that it receives, for every second in which its threads run on cores to "
+        "move them; they take cores that ranks share; without it they take none",
+        dimensioned("bandwidth"),
+        default=None,
+    )
     rested: Quantity = key(
         "seconds after the end of the collective before at which one takes as long as `measured` says",
         dimensioned("time"),
@@ -114,18 +132,46 @@ class TransportSpec:
         Args:
             following: of one that begins as soon as the rank is done with the one before.
         """
-        known = self.measured.get(kind) or (self.measured.get("all_to_all") if kind == "counted" else None)
+        known = self._known(self.measured, kind)
         if following:
             known = self.following.get(kind) or known
         if not known:
             return 0.0 if kind == "started" else self.operation.value
-        counts = sorted(known)
-        at = min(max(bisect.bisect_left(counts, ranks), 1), len(counts) - 1) if len(counts) > 1 else 0
-        low, high = counts[max(at - 1, 0)], counts[at]
-        slope = (known[high].value - known[low].value) / max(high - low, 1)
-        return max(known[low].value + slope * (ranks - low), min(q.value for q in known.values()))
+        return _between(known, ranks)
+
+    def core_seconds(self, kind: str, ranks: int, *, following: bool = False) -> float:
+        """Seconds of `seconds` that a rank's threads run on its cores; all of them where that is not known."""
+        known = self._known(self.cores, kind)
+        if following:
+            known = self.cores_following.get(kind) or known
+        return _between(known, ranks) if known else self.seconds(kind, ranks, following=following)
+
+    @staticmethod
+    def _known(costs: dict[str, dict[int, Quantity]], kind: str) -> dict[int, Quantity] | None:
+        return costs.get(kind) or (costs.get("all_to_all") if kind == "counted" else None)
+
+    def rates(self) -> dict[str, Quantity]:
+        """The rates that are known, by key."""
+        known = {"process": self.process, "beside": self.beside, "copying": self.copying}
+        return {name: rate for name, rate in known.items() if rate is not None}
+
+    def costs(self) -> dict[str, dict[str, dict[int, Quantity]]]:
+        """What collectives cost: key -> kind -> number of ranks -> seconds."""
+        return {
+            "measured": self.measured, "following": self.following,
+            "cores": self.cores, "cores_following": self.cores_following,
+        }  # fmt: skip
 
     @property
     def staged(self) -> bool:
         """Messages start and end in host memory, away from the devices."""
         return TRANSPORTS.find(self.kind).staged
+
+
+def _between(known: dict[int, Quantity], ranks: int) -> float:
+    """What is known by number of ranks, between two of them and beyond them on a line, never below the smallest."""
+    counts = sorted(known)
+    at = min(max(bisect.bisect_left(counts, ranks), 1), len(counts) - 1) if len(counts) > 1 else 0
+    low, high = counts[max(at - 1, 0)], counts[at]
+    slope = (known[high].value - known[low].value) / max(high - low, 1)
+    return max(known[low].value + slope * (ranks - low), min(q.value for q in known.values()))

@@ -198,8 +198,10 @@ class SimClock:
         return pending
 
     def add_software(self, pending: dict[str, float], seconds: float, component: str, label: str) -> None:
-        """Add software of the effect that comes next, of this label, to the compute before it; booked to the effect."""
+        """Add software of the effect that comes next, of this label, to the compute before it; booked to the effect.
+        It was measured among ranks that shared cores, and does not take longer because they do."""
         if seconds:
+            seconds /= 1.0 if self._cores is None else self._cores.longer
             pending[component] = pending.get(component, 0.0) + seconds
             self._runs.append((component, seconds))
             self._booked[component] += seconds

@@ -172,7 +172,7 @@ class Simulator:
         self.ledgers: list[Ledger] = []
         self.effects = PendingEffects(
             self.env, placement, self.profiles, self.clocks, self.memories, self._guarded,
-            rendezvous or Rendezvous(placement.size), observers,
+            rendezvous or Rendezvous(placement.size), observers, self._begin_work,
         )  # fmt: skip
         for observer in observers:
             observer.network_added(self.effects.network)
@@ -223,6 +223,12 @@ class Simulator:
             longer = profile.sharing.value
             self._cores[place] = Cores(self.env, number, profile.cores, Turns.of(number), longer, profile)
         return self._cores[place]
+
+    def _begin_work(self, rank: int, seconds: float) -> simpy.Event:
+        """Begin work that was measured among ranks that shared cores, on those that a rank shares."""
+        cores = self._cores_of(rank)
+        assert cores is not None
+        return cores.job(seconds / cores.longer)
 
     def _side_of(self, rank: int) -> SideThread:
         """The second thread of a rank, made when it begins its first background exchange."""
@@ -302,7 +308,7 @@ class Simulator:
         shares = self._cores_of(rank) is not None and not clock.paused
         if shares and not isinstance(effect, Finished | Start | Wait | HostCopy):
             begins, paid = start + sum(pending.values()), True
-            software = self.effects.transport.software_seconds(rank, effect, begins)
+            software = self.effects.transport.core_seconds(rank, effect, begins)
             clock.add_software(pending, software, component_of(effect), effect.tag.label)
         if any(pending.values()):
             waited, pending = yield from clock.work(pending)

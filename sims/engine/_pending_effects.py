@@ -70,6 +70,7 @@ class PendingEffects:
         clocks, memories: of the ranks, in rank order; filled while ranks are added.
         guard: wraps a process so that its exception is kept.
         rendezvous: matches the ranks' effects and computes what each receives.
+        work: begins seconds of work on the cores that a rank shares; returns its end.
 
     Attributes:
         tiers: kinds of link.
@@ -86,6 +87,7 @@ class PendingEffects:
         guard: Callable[[SimProcess], SimProcess],
         rendezvous: Rendezvous,
         observers: Sequence[Observer],
+        work: Callable[[int, float], simpy.Event] | None = None,
     ) -> None:
         self.env, self.profiles, self.clocks, self.memories = env, profiles, clocks, memories
         self.guard, self.rendezvous = guard, rendezvous
@@ -93,7 +95,7 @@ class PendingEffects:
         self.network = FluidNetwork(env, placement.capacity, placement.segments)
         transfers = TransferHooks(observers)
         self.network.watch = transfers if transfers.wanted else None
-        self.transport = Transport(env, self.network, placement, profiles)
+        self.transport = Transport(env, self.network, placement, profiles, work)
         self.tiers, self._tier_of = placement.tier_matrix()
         self.sent = np.zeros(len(self.tiers), np.int64)
 

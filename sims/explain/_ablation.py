@@ -38,10 +38,11 @@ def _without_cost(kind: str) -> Callable[[Cluster], Cluster]:
     """A collective's measured software left out; `` for all of them."""
 
     def change(cluster: Cluster) -> Cluster:
-        known = cluster.transport.measured
-        kept = {name: dict.fromkeys(by, NOTHING) if kind in ("", name) else by for name, by in known.items()}
-        following = {} if kind == "" else cluster.transport.following
-        return replace(cluster, transport=replace(cluster.transport, measured=kept, following=following))
+        kept = {
+            key: {name: dict.fromkeys(by, NOTHING) if kind in ("", name) else by for name, by in known.items()}
+            for key, known in cluster.transport.costs().items()
+        }
+        return replace(cluster, transport=replace(cluster.transport, **kept))
 
     return change
 
@@ -64,7 +65,13 @@ MECHANISMS: dict[str, Callable[[Cluster], Model]] = {
         lambda c: replace(c, transport=replace(c.transport, beside=None))
     ),
     "warm caches of collectives that follow each other": _cluster(
-        lambda c: replace(c, transport=replace(c.transport, following={}))
+        lambda c: replace(c, transport=replace(c.transport, following={}, cores_following={}))
+    ),
+    "copies between ranks on cores that these share": _cluster(
+        lambda c: replace(c, transport=replace(c.transport, copying=None))
+    ),
+    "seconds of cores of a collective": _cluster(
+        lambda c: replace(c, transport=replace(c.transport, cores={}, cores_following={}))
     ),
     "jitter of the ranks' compute": _cluster(lambda c: replace(c, stragglers=replace(c.stragglers, jitter=0.0))),
     "cores that ranks share": _cluster(lambda c: replace(c, cores=0)),

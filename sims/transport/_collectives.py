@@ -8,7 +8,7 @@ A transfer of a round begins when both its ranks have arrived; a rank is done wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -25,6 +25,37 @@ Bytes = np.ndarray  # int64 [ranks]
 Waits = Generator[simpy.Event, Any, None]
 
 
+class Copies:
+    """What moving bytes takes of the cores that ranks share: as long as the bytes travel, or longer.
+
+    Args:
+        work: begins seconds of work on the cores that a rank shares; returns its end.
+        shares: whether a rank shares cores, by rank.
+        per_byte: seconds for a byte that a rank sends and one that it receives.
+    """
+
+    def __init__(self, work: Callable[[int, float], simpy.Event], shares: Sequence[bool], per_byte: float) -> None:
+        self.shares, self._work, self._per_byte = shares, work, per_byte
+        self._of_group: dict[int, list[simpy.Event]] = {}
+
+    def begin(self, rank: int, nbytes: float) -> list[simpy.Event]:
+        """Begin to move bytes that a rank sends or receives; returns their ends."""
+        return [self._work(rank, self._per_byte / 2 * nbytes)] if self.shares[rank] else []
+
+    def begin_round(self, pairs: Bytes, groups: Bytes) -> None:
+        """Begin those of transfers: src, dst and bytes, [3, n], and the groups of both ends, [n, 2]."""
+        found, at = np.unique(groups, return_inverse=True)
+        nbytes = np.bincount(at.ravel(), np.repeat(pairs[2], 2))
+        ranks = np.zeros(len(found), np.int64)
+        ranks[at.ravel()] = pairs[:2].T.ravel()
+        for group, rank, each in zip(found.tolist(), ranks.tolist(), nbytes.tolist(), strict=True):
+            self._of_group.setdefault(group, []).extend(self.begin(rank, each))
+
+    def ends(self, group: int) -> list[simpy.Event]:
+        """Ends of what a rank's group of transfers takes of its cores, when all of these have begun."""
+        return self._of_group.pop(group, [])
+
+
 class Round:
     """Pairwise transfers of one step of an operation: i -> j begins when both have arrived."""
 
@@ -33,11 +64,14 @@ class Round:
         self._here = np.zeros(wire.size, np.bool_)
         self._group = np.full(wire.size, -1, np.int64)
 
-    def arrive(self, rank: int, transfers: int, outgoing: Bytes, incoming: Bytes) -> simpy.Event:
-        """Rank `rank` arrives, with bytes for and from every rank and `transfers` in all; returns its end event."""
-        self._group[rank], done = self._wire.network.group(transfers)
+    def arrive(self, rank: int, transfers: int, outgoing: Bytes, incoming: Bytes) -> Waits:
+        """Rank `rank` arrives, with bytes for and from every rank and `transfers` in all, and waits for its end."""
+        group, done = self._wire.network.group(transfers)
+        self._group[rank] = group
         self._wire.begin(transfers, self._here, self._group, rank, outgoing, incoming)
-        return done
+        yield done
+        if self._wire.copies is not None:
+            yield from self._wire.copies.ends(group)
 
 
 @njit(cache=True, nogil=True)
@@ -150,9 +184,18 @@ class Wire:
 
     Args:
         message_s: seconds of software that a rank pays for every message of a round, one after the other.
+        copies: what transfers take of the cores that ranks share; None if nothing.
     """
 
-    def __init__(self, env: simpy.Environment, network: FluidNetwork, placement: Placement, message_s: float) -> None:
+    def __init__(
+        self,
+        env: simpy.Environment,
+        network: FluidNetwork,
+        placement: Placement,
+        message_s: float,
+        copies: Copies | None = None,
+    ) -> None:
+        self.copies = copies
         self.env, self.network, self.placement, self.message_s = env, network, placement, message_s
         self.size = placement.size
         self.library: Library
@@ -185,12 +228,15 @@ class Wire:
             call_late(self.env, self._add_begun)
 
     def _add_begun(self, _: simpy.Event | None = None) -> None:
-        src, dst, payload, acknowledgements = self._pairs[:, : self._taken].copy()
+        pairs = self._pairs[:, : self._taken].copy()
+        src, dst, payload, acknowledgements = pairs
         groups, self._taken = self._groups[: self._taken].copy(), 0
         segments = self.placement.segments_of(src, dst)
         timing = self.network.timing  # otherwise bytes alone are counted
         latency = self.library.latency(src, dst, payload, *segments) if timing else np.zeros(len(src))
         self.network.add_by_segments(*segments, payload + acknowledgements, latency, groups, last=True)
+        if timing and self.copies is not None:
+            self.copies.begin_round(pairs[:3], groups)
         if acknowledgements.any():
             self.network.account(self.placement.routes(src, dst), -acknowledgements)
 
@@ -204,7 +250,7 @@ class Wire:
         if sends + receives:
             if number not in operation.rounds:
                 operation.rounds[number] = Round(self)
-            yield operation.rounds[number].arrive(rank, sends + receives, outgoing, incoming)
+            yield from operation.rounds[number].arrive(rank, sends + receives, outgoing, incoming)
 
     def message(self, operation: Operation, src: int, dst: int, nbytes: int) -> Transfer:
         """The transfer from `src` to `dst`, for the one that arrives; it begins when the other has arrived too."""
@@ -221,12 +267,15 @@ class Wire:
         latency, held = self.library.latency(src, dst, np.asarray([nbytes]), *segments), 0
         if (buffers := place.cluster.buffers) is not None and place.host[src[0]] != place.host[dst[0]]:
             held = buffers.hold(nbytes, float(place.route_capacities(*segments)[0]))
+        sent, received = (self.copies.begin(int(end[0]), nbytes) if self.copies else [] for end in (src, dst))
         if nbytes > held:
             yield self._flow(segments, nbytes - held, latency)
             latency = np.zeros(1)
+        yield from sent
         message.left.succeed()
         if held:
             yield self._flow(segments, held, latency)
+        yield from received
         message.there.succeed()
 
     def _flow(self, segments: tuple[np.ndarray, np.ndarray], nbytes: int, latency: np.ndarray) -> simpy.Event:
@@ -243,8 +292,9 @@ class Wire:
             everyone.succeed()
         yield everyone
 
-    def together(self, operation: Operation, rank: int, flows: Callable[[], Flows]) -> Waits:
-        """The last rank that arrives begins the flows; every rank is done when all of them are."""
+    def together(self, operation: Operation, rank: int, flows: Callable[[], Flows], moved: int = 0) -> Waits:
+        """The last rank that arrives begins the flows; every rank is done when all of them are. `moved`: bytes that
+        the processor of this rank sends and receives."""
         if busy := operation.take_busy(rank):
             yield self.env.timeout(busy)
         everyone, last = operation.gather(self)
@@ -260,7 +310,9 @@ class Wire:
                 self.network.account(all_flows.routes, overhead)
             everyone.succeed(done)
         done = yield everyone
+        copies = self.copies.begin(rank, moved) if self.copies is not None else []
         yield done
+        yield from copies
 
 
 class Tuned(Protocol):

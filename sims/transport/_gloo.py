@@ -51,7 +51,8 @@ class Gloo(Library):
         if effect.deterministic:
             yield from super().all_reduce(operation, rank, effect)
             return
-        yield from self.wire.together(operation, rank, lambda: self._ring(effect))
+        moved = 2 * int(effect.sent(rank, self.wire.size).sum())
+        yield from self.wire.together(operation, rank, lambda: self._ring(effect), moved)
 
     def pair(self, operation: Operation, rank: int, effect: Send | Recv) -> Waits:
         """A send is done when the rank's socket has taken the tensor, a receive when it is there."""

@@ -22,7 +22,7 @@ from sims.cluster import NO_LINK, OPERATIONS, TRANSPORTS, Placement
 from sims.device import DeviceProfile, Work
 from sims.network import FluidNetwork
 from sims.transport._buses import Bus
-from sims.transport._collectives import Library, Operation, Waits, Wire
+from sims.transport._collectives import Copies, Library, Operation, Waits, Wire
 from sims.transport._gloo import Gloo
 from sims.transport._grpc import Grpc
 from sims.transport._nccl import Nccl
@@ -39,22 +39,32 @@ class Transport:
 
     Args:
         profiles: the ranks' devices, for copies in their memory.
+        work: begins seconds of work on the cores that a rank shares and returns its end; without it no rank shares any.
     """
 
     def __init__(
-        self, env: simpy.Environment, network: FluidNetwork, placement: Placement, profiles: Sequence[DeviceProfile]
+        self,
+        env: simpy.Environment,
+        network: FluidNetwork,
+        placement: Placement,
+        profiles: Sequence[DeviceProfile],
+        work: Callable[[int, float], simpy.Event] | None = None,
     ) -> None:
         self.env, self.network, self.placement, self.profiles = env, network, placement, profiles
         spec = placement.cluster.transport
         self._spec, self._operation_s = spec, {kind: spec.seconds(kind, placement.size) for kind in OPERATIONS}
-        self._of_group_s: dict[tuple[str, int, bool], float] = {}  # by kind, number of members, and whether it follows
+        # by kind, number of members, and whether it follows: the same of groups, and of that the seconds of cores
+        self._of_group_s = dict[tuple[str, int, bool], float]()
+        self._of_cores_s = dict[tuple[str, int, bool], float]()
         self._ended = [-math.inf] * placement.size  # when a rank's last operation did
         self._rested_share = spec.rested_share(placement.size) if spec.following else None
         self._ways: dict[tuple[int, bool], Callable[[int, float], Waits]] = {}
         self._copies: dict[bool, tuple[np.ndarray, np.ndarray]] = {}  # to host -> routes and latencies by rank
         self._buses: dict[int, Bus] = {}  # by link
         self._staged = [placement.staged and profile.kind == "gpu" for profile in profiles]
-        self.wire = Wire(env, network, placement, spec.message.value)
+        shares = [self._shares(rank) for rank in range(placement.size)] if work is not None else []
+        copies = Copies(work, shares, 1 / spec.copying.value) if work and spec.copying and any(shares) else None
+        self.wire = Wire(env, network, placement, spec.message.value, copies)
         self.library = LIBRARIES.find(spec.kind)(self.wire)
 
     def hidden_seconds(self, rank: int, effect: Effect) -> tuple[float, float]:
@@ -63,24 +73,29 @@ class Transport:
         if self.placement.size == 1 or isinstance(effect, HostCopy):
             return 0.0, 0.0
         beside, sent = self._spec.beside, int(effect.sent(rank, self.placement.size).sum())
+        if self.wire.copies is not None and self.wire.copies.shares[rank]:
+            beside = None  # they take their cores where and when they run
         return self._operation_s["started"], sent / beside.value if beside else 0.0
 
-    def software_seconds(self, rank: int, effect: Effect, begins: float) -> float:
-        """A rank's software cost of an effect that begins at a time."""
+    def core_seconds(self, rank: int, effect: Effect, begins: float) -> float:
+        """What the software of an effect that begins at a time takes of cores that its rank shares, in seconds."""
         size = self.placement.size if effect.among is None else len(effect.among)
-        return self._software_s(_kind(effect), size, begins - self._ended[rank]) if size > 1 else 0.0
+        return self._software_s(self._on_cores_s, _kind(effect), size, begins - self._ended[rank]) if size > 1 else 0.0
 
     def carry(self, operation: Operation, rank: int, effect: Effect, *, paid: bool = False) -> Waits:
         """What rank `rank` waits for, one event after the other, until its part of the effect is done.
 
         Args:
-            paid: it has spent the seconds of its software.
+            paid: its software has taken the cores that the rank shares.
         """
         size = self.placement.size if effect.among is None else len(effect.among)
         if size == 1 and not isinstance(effect, AllToAll):
             return
-        if not paid:
-            operation.add_busy(rank, self.software_seconds(rank, effect, self.env.now))
+        if size > 1 and paid:
+            operation.add_busy(rank, self._unexplained_s(rank, _kind(effect), size))
+        elif size > 1:
+            since = self.env.now - self._ended[rank]
+            operation.add_busy(rank, self._software_s(self._fixed_s, _kind(effect), size, since))
         staged = self._staged[rank]
         if staged and (nbytes := staged_bytes(effect, rank)):
             yield from self.copy(rank, nbytes, to_host=True, after=operation.take_busy(rank))
@@ -98,12 +113,17 @@ class Transport:
             yield from self.copy(rank, received, to_host=False)
         self._ended[rank] = self.env.now
 
-    def _software_s(self, kind: str, ranks: int, apart_s: float) -> float:
-        """A rank's software cost of an operation of so many ranks, so long after the end of its last one."""
-        rested = self._fixed_s(kind, ranks, False)
+    def _shares(self, rank: int) -> bool:
+        profile = self.profiles[rank]
+        return profile.kind == "cpu" and self.placement.shared_cores(rank, profile.cores) is not None
+
+    def _software_s(self, of: Callable[[str, int, bool], float], kind: str, ranks: int, apart_s: float) -> float:
+        """A rank's software cost of an operation of so many ranks, so long after the end of its last one: `of` what
+        it costs after a rest, and where it follows another at once."""
+        rested = of(kind, ranks, False)
         if self._rested_share is None:
             return rested
-        following = self._fixed_s(kind, ranks, True)
+        following = of(kind, ranks, True)
         return following + max(0.0, rested - following) * self._rested_share(apart_s)
 
     def _fixed_s(self, kind: str, ranks: int, following: bool) -> float:
@@ -112,6 +132,21 @@ class Transport:
         if (kind, ranks, following) not in self._of_group_s:
             self._of_group_s[kind, ranks, following] = self._spec.seconds(kind, ranks, following=following)
         return self._of_group_s[kind, ranks, following]
+
+    def _on_cores_s(self, kind: str, ranks: int, following: bool) -> float:
+        if (kind, ranks, following) not in self._of_cores_s:
+            self._of_cores_s[kind, ranks, following] = self._spec.core_seconds(kind, ranks, following=following)
+        return self._of_cores_s[kind, ranks, following]
+
+    def _unexplained_s(self, rank: int, kind: str, ranks: int) -> float:
+        """Seconds of an operation that its software's turns on shared cores do not explain: latencies, wake-ups.
+
+        From operations that follow one another, in which ranks arrive together: of n ranks on m cores each waits for
+        its turn, so that they end after ceil(i / m) times what one needs, i = 1 to n.
+        """
+        places = max(1, self.placement.cluster.cores // self.profiles[rank].cores)
+        turns = sum(-(-place // places) for place in range(1, ranks + 1)) / ranks
+        return max(0.0, self._fixed_s(kind, ranks, True) - turns * self._on_cores_s(kind, ranks, True))
 
     def copy(self, rank: int, nbytes: int, *, to_host: bool, after: float = 0.0) -> Waits:
         """A copy between the rank's device and host memory that begins in `after` seconds; nothing on a CPU."""

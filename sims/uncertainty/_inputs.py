@@ -86,10 +86,10 @@ def inputs_of(cluster: Cluster, graph: Mapping[str, Any], exact: Collection[str]
 def _of_cluster(cluster: Cluster) -> Iterator[Input]:
     software = cluster.transport
     for name, quantity in cluster.quantities():
-        if quantity.value and not name.startswith(("transport.measured.", "transport.following.")):
+        if quantity.value and not name.startswith(tuple(f"transport.{key}." for key in software.costs())):
             yield _input(name, quantity, dimension_of(name))
-    for kind, known in software.measured.items():
-        values = [q for q in (*known.values(), *software.following.get(kind, {}).values()) if q.value]
+    for kind in software.measured:
+        values = [q for costs in software.costs().values() for q in costs.get(kind, {}).values() if q.value]
         if values:
             yield replace(_widest(f"transport.measured.{kind}", values, "time"), value=_span(values, "time"))
     tuning = LIBRARIES.find(software.kind).tuning()
@@ -186,10 +186,8 @@ def changed_cluster(
         spec,
         operation=by("transport.operation", spec.operation),
         message=by("transport.message", spec.message),
-        process=None if spec.process is None else by("transport.process", spec.process),
-        beside=None if spec.beside is None else by("transport.beside", spec.beside),
-        measured=_changed_software(spec.measured, by),
-        following=_changed_software(spec.following, by),
+        **{key: by(f"transport.{key}", rate) for key, rate in spec.rates().items()},
+        **{key: _changed_software(costs, by) for key, costs in spec.costs().items()},
     )
     constants, slower = cluster.constants, factors.get(LIBRARY, 1.0)
     if slower != 1:
@@ -212,7 +210,8 @@ def _of_cores(
     pace, found = max(paces, default=1.0), dict(factors)
     for kind in cluster.transport.measured:
         found[f"transport.measured.{kind}"] = found.get(f"transport.measured.{kind}", 1.0) * pace
-    rates = ("transport.process", "transport.beside", *(f"links.{kind}.bandwidth" for kind in COPIED))
+    rates = [f"transport.{key}" for key in cluster.transport.rates()]
+    rates += [f"links.{kind}.bandwidth" for kind in COPIED]
     for rate, quantity in cluster.quantities():
         if rate in rates and quantity.source == "measured":  # what a user sets stays
             found[rate] = found.get(rate, 1.0) / pace
@@ -222,7 +221,8 @@ def _of_cores(
 def _changed_software(
     known: Mapping[str, Mapping[int, Quantity]], by: Callable[[str, Quantity], Quantity]
 ) -> dict[str, dict[int, Quantity]]:
-    """Costs of collectives by kind and ranks; those of one kind have one factor, whether they follow others or not."""
+    """Costs of collectives by kind and ranks; those of one kind have one factor, whether they follow others or not,
+    and whether all of it runs on cores."""
     return {
         kind: {ranks: by(f"transport.measured.{kind}", q) for ranks, q in costs.items()}
         for kind, costs in known.items()
