@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from real.measure.link_probes import FOLLOWING, RESTED_S, Line, copying_rates, following
+from real.measure._lines import Line, copying_rates
+from real.measure.link_probes import FOLLOWING, RESTED_S, following
 
 UNITS = {
     "launch": (1e-6, "us"),

@@ -30,8 +30,9 @@ from real.lab import HostSetup, ThisMachine
 from real.launch import launch
 from real.measure import _gpu_probes as gpu_probes
 from real.measure._calibration_files import cluster_toml, device_toml, gpu_cluster_toml, gpu_device_toml
+from real.measure._lines import lines
 from real.measure._probes import bench, jitter, measure_device
-from real.measure.link_probes import BRIEF_FEWEST, BRIEF_SIZES, LARGEST_MESSAGE, Probed, lines, probe
+from real.measure.link_probes import BRIEF_FEWEST, BRIEF_SIZES, LARGEST_MESSAGE, Probed, probe
 from real.rank import run_program
 from real.rank.connection import connect
 from real.rank.health import end_process

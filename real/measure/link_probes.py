@@ -1,4 +1,4 @@
-"""Times every collective between the ranks of a run, through the real driver, and fits the cost of a message.
+"""Times every collective between the ranks of a run, through the real driver.
 
 Seconds of a collective = alpha + bytes x beta, where alpha is all of its software (Python, the library, wake-ups)
 and beta the time of a byte that one rank sends while all ranks send. Between two collectives ranks compute, as in
@@ -10,7 +10,8 @@ one is no cost of the collective, and models get it from what ranks compute. Whe
 collective has ended leaves its core to the others for a while: the wait for a core that another rank computes on is no
 cost of the collective either, and models get it from how a system deals its cores. In a broadcast or a pair only the
 ranks count that a rank waits for (`awaited`). All ranks run on one machine and read one clock.
-Operators are measured in `_probes`.
+The seconds that a rank's threads run on cores for a collective are measured beside it: ranks that outnumber cores wait
+for one another's. Costs are fitted in `_lines`, operators measured in `_probes`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import torch
 from harness.effects import Effect, Rows
 from harness.machine import usable_cores
 from harness.rank import Rank
+from real.measure._lines import CERTAIN, FEWEST, LinePoint
 from real.rank import run_program
 from real.rank.connection import connect
 from real.rank.health import end_process
@@ -39,9 +41,6 @@ SIZES = tuple(4**k for k in range(5, 13))
 
 LARGEST_MESSAGE = SIZES[-1]
 """Bytes that a rank sends to another one at most."""
-
-FEWEST = 15
-"""Repetitions of a collective of one size."""
 
 WARM_UP = 2
 """Repetitions before those, which are not timed."""
@@ -86,17 +85,8 @@ HIDING_S = 20e-3
 """Seconds of compute behind a started all-to-all of up to 4 MiB, and for every 4 MiB of a larger one: longer than it
 takes."""
 
-CERTAIN = 0.05
-"""Relative error of a point that the spread of its repetitions does not show: caches, and how ranks meet."""
-
-
-NORMAL_90 = 1.645
-"""Standard deviations on either side of the mean that hold 90 % of a normal distribution."""
-
-
-Point = tuple[float, float, float]
-"""Bytes that a rank sends, typical seconds, and their spread: the interquartile range. Or begin, end and seconds of
-cores of one repetition."""
+Repetition = tuple[float, float, float]
+"""When a rank began and ended, and the seconds that its threads ran on cores in between."""
 
 
 class Probed(msgspec.Struct, frozen=True):
@@ -110,58 +100,9 @@ class Probed(msgspec.Struct, frozen=True):
             of one that follows at once to that of one after RESTED_S.
     """
 
-    points: dict[str, list[Point]] = {}
+    points: dict[str, list[LinePoint]] = {}
     resting: dict[int, float] = {}
-    cores: dict[str, list[Point]] = {}
-
-
-class Line(msgspec.Struct, frozen=True):
-    """Fitted cost of one kind of collective among a number of ranks.
-
-    Attributes:
-        alpha: seconds without bytes.
-        beta: seconds per byte that a rank sends.
-        error: relative error of the fit, the largest of all sizes.
-        points: (bytes that a rank sends, typical seconds, spread: interquartile range in seconds).
-        beta_error: relative half width of the 90 % interval of `beta`.
-    """
-
-    alpha: float
-    beta: float
-    error: float
-    points: list[Point]
-    beta_error: float = 0.0
-
-    def times(self, pace: float) -> Line:
-        """The line of a machine that takes `pace` times as long; its points are as they were measured."""
-        return msgspec.structs.replace(self, alpha=self.alpha * pace, beta=self.beta * pace)
-
-
-UNKNOWN = 9.0
-"""Largest relative error of the cost of a byte: a factor of ten either way. Where noise hides the cost of large
-messages, the fitted one is none, and any error would be a large multiple of it."""
-
-
-def fit_line(points: list[Point]) -> Line:
-    """The line through points (bytes, seconds, spread), neither cost negative: least squares, weighted by certainty.
-
-    A point is as certain as the mean of its repetitions: where some of them wait milliseconds for a core, the time of a
-    small message is uncertain, and that of a large one hardly.
-    """
-    from scipy.optimize import nnls  # slow to import, and only calibration fits
-
-    nbytes, seconds, spread = np.asarray(points, np.float64).T
-    off = np.hypot(CERTAIN * seconds, spread / (1.349 * FEWEST**0.5))  # 1.349: interquartile range of a normal
-    design = np.stack([np.ones_like(nbytes), nbytes], axis=1) / off[:, None]
-    scale = design.max(0)
-    (alpha, beta), residual = nnls(design / scale, seconds / off)
-    alpha, beta = np.asarray([alpha, beta]) / scale
-    alpha, beta = max(float(alpha), 1e-7), max(float(beta), 1e-15)
-    error = float(np.abs((alpha + beta * nbytes) / seconds - 1).max())
-    variance = np.linalg.pinv((design / scale).T @ (design / scale))[1, 1] / scale[1] ** 2
-    apart = residual**2 / max(len(points) - 2, 1)  # above 1: further from a line than their certainty explains
-    uncertain = float(NORMAL_90 * (variance * max(apart, 1.0)) ** 0.5 / beta)
-    return Line(alpha, beta, error, points, min(uncertain, UNKNOWN))
+    cores: dict[str, list[LinePoint]] = {}
 
 
 def sent(kind: str, nbytes: int, size: int) -> int:
@@ -219,7 +160,7 @@ async def probe(rank: Rank, budget_s: float, sizes: Sequence[int] = SIZES, fewes
     await pass_checked_epochs(rank)
     rank.clock.begin_epoch()
     passes = MemoryPasses()
-    points, cores = dict[str, list[Point]](), dict[str, list[Point]]()
+    points, cores = dict[str, list[LinePoint]](), dict[str, list[LinePoint]]()
     asked = [(kind, nbytes, RESTED_S) for kind in KINDS for nbytes in sizes]
     asked += [(kind, nbytes, 0.0) for kind in FOLLOWING for nbytes in FOLLOWING_SIZES]
     for kind, nbytes, computed_s in asked:
@@ -239,7 +180,9 @@ async def _resting(rank: Rank, passes: MemoryPasses, budget_s: float, fewest: in
     shares = []
     for kind in RESTING_KINDS:
         seconds = {
-            computed_s: trimmed_mean((await _seconds(rank, kind, RESTING_BYTES, computed_s, passes, budget_s, fewest))[0])
+            computed_s: trimmed_mean(
+                (await _seconds(rank, kind, RESTING_BYTES, computed_s, passes, budget_s, fewest))[0]
+            )
             for computed_s in computed
         }
         if (whole := seconds[RESTED_S] - seconds[0.0]) > CERTAIN * seconds[RESTED_S]:
@@ -322,7 +265,7 @@ def _repeats(rank: Rank, nbytes: int, computed_s: float, budget_s: float, fewest
 
 async def _timed(
     rank: Rank, kind: str, nbytes: int, repeats: int, passes: MemoryPasses, computed_s: float
-) -> list[Point]:
+) -> list[Repetition]:
     """Begin and end of every repetition, each after so many seconds of compute, about, and the seconds that the rank's
     threads ran in between; NaN of a rank that has no part in it."""
     make, pieces, times = _effects(rank, kind, nbytes), passes.pieces(computed_s), []
@@ -341,7 +284,7 @@ async def _timed(
     return times[WARM_UP:]
 
 
-async def _hidden(rank: Rank, nbytes: int, repeats: int, passes: MemoryPasses) -> list[Point]:
+async def _hidden(rank: Rank, nbytes: int, repeats: int, passes: MemoryPasses) -> list[Repetition]:
     """What an all-to-all costs its rank that is complete before it is waited for: 0, seconds, and seconds, of every
     repetition.
 
@@ -405,27 +348,6 @@ def _reduce(rank: Rank, tensor: torch.Tensor, kind: str) -> Effect:
         return rank.all_reduce(tensor, label=kind)
     finally:
         rank.deterministic = before
-
-
-def lines(points_by_kind: dict[str, list[Point]], pace: float = 1.0) -> dict[str, Line]:
-    """The fitted lines by kind, of a machine that takes `pace` times as long."""
-    return {kind: fit_line(points).times(pace) for kind, points in points_by_kind.items()}
-
-
-def copying_rates(
-    by_ranks: dict[int, dict[str, Line]], cores_by_ranks: dict[int, dict[str, Line]], cores: int
-) -> tuple[float, float]:
-    """Bytes/s that one process moves when the fewest talk, and that all together move at most.
-
-    Args:
-        by_ranks, cores_by_ranks: lines of seconds, and of seconds of cores, by number of ranks.
-        cores: of the machine. Ranks that outnumber them wait for each other's; these are then the rates of cores that
-            nobody waits for.
-    """
-    rates = {
-        ranks: 1 / (cores_by_ranks if ranks > cores else by_ranks)[ranks]["all_to_all"].beta for ranks in by_ranks
-    }
-    return rates[min(rates)], max(ranks * rate for ranks, rate in rates.items())
 
 
 def _main(result: str, budget: str) -> None:

@@ -58,10 +58,11 @@ class Buffers:
     nbytes: float
     copying: float
 
-    def hold(self, nbytes: int, rate: float) -> int:
-        """Bytes of a message that are still on their way when its sender is done, over links of `rate` bytes/s."""
+    def hold(self, nbytes: int, rate: float, messages: int = 1) -> int:
+        """Bytes of a message that are still on their way when its sender is done, over links of `rate` bytes/s, whose
+        queue it shares with others of its sender: so many `messages` in all."""
         not_copied = nbytes * max(0.0, 1 - rate / self.copying)
-        return int(min(self.nbytes, self.seconds * rate, not_copied))
+        return int(min(self.nbytes, self.seconds * rate / messages, not_copied))
 
 
 @dataclass(frozen=True, kw_only=True)

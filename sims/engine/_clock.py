@@ -259,7 +259,7 @@ class SimClock:
     def spend(self, seconds: float, component: str, label: str) -> Generator[simpy.Event, Any, None]:
         """Let software of an effect elapse, which a CPU's cores run; books it to the effect, with waits for a core."""
         before = self.env.now
-        yield self.env.timeout(seconds) if self._cores is None or self._launch_s else self._cores.job(seconds)
+        yield self.env.timeout(seconds) if self._cores is None or self._launch_s else self._cores.software(seconds)
         self.block(component, label, self.env.now - before)
 
     def _longer_after_idling(self, seconds: float) -> float:

@@ -1,8 +1,8 @@
 """Cores that several ranks, or the two threads of a rank, share, as a system's scheduler shares them.
 
 A job stays on its core until another core has nothing to do and takes one over. So of three ranks on two cores one has
-a core for itself, and the other two share the other until it waits. Only threads that compute count; a rank that waits
-for an exchange uses no core. A GPU is one core.
+a core for itself, and the other two share the other until it waits. Threads that compute count, and those of a library
+that carry out exchanges and copy their bytes; a rank that waits for an exchange uses no core. A GPU is one core.
 
 Ranks on one core run in turns, as Linux (EEVDF) deals them. Whoever has been given a core keeps it for a slice. After
 that a rank that an exchange awakens takes the core from it at once, unless the running one has run less: one that has
@@ -130,6 +130,11 @@ class Cores:
         job = CoreJob(self.env, seconds * self.longer, load)
         min(self._places, key=attrgetter("load")).awaken(job)
         return job
+
+    def software(self, seconds: float) -> CoreJob:
+        """Begin `seconds` of a library's work, which were measured among ranks that share cores: `longer` is no factor
+        on them."""
+        return self.job(seconds / self.longer)
 
     def leave(self, job: CoreJob) -> float:
         """Remove a job before its end; returns the seconds of work that it had left."""

@@ -172,7 +172,7 @@ class Simulator:
         self.ledgers: list[Ledger] = []
         self.effects = PendingEffects(
             self.env, placement, self.profiles, self.clocks, self.memories, self._guarded,
-            rendezvous or Rendezvous(placement.size), observers, self._begin_work,
+            rendezvous or Rendezvous(placement.size), observers, self._begin_software,
         )  # fmt: skip
         for observer in observers:
             observer.network_added(self.effects.network)
@@ -224,11 +224,11 @@ class Simulator:
             self._cores[place] = Cores(self.env, number, profile.cores, Turns.of(number), longer, profile)
         return self._cores[place]
 
-    def _begin_work(self, rank: int, seconds: float) -> simpy.Event:
-        """Begin work that was measured among ranks that shared cores, on those that a rank shares."""
+    def _begin_software(self, rank: int, seconds: float) -> simpy.Event:
+        """Begin work of the library on the cores that a rank shares."""
         cores = self._cores_of(rank)
         assert cores is not None
-        return cores.job(seconds / cores.longer)
+        return cores.software(seconds)
 
     def _side_of(self, rank: int) -> SideThread:
         """The second thread of a rank, made when it begins its first background exchange."""

@@ -110,7 +110,7 @@ class SideThread:
             if seconds:
                 yield self.cores.job(seconds * scale, meter.seconds / seconds)
             if start_s:
-                yield self.effects.env.timeout(start_s) if self._launch_s else self.cores.job(start_s)
+                yield self.effects.env.timeout(start_s) if self._launch_s else self.cores.software(start_s)
             for notify in self._converted:
                 notify(effect, start, self.effects.env.now)
 

@@ -19,6 +19,9 @@ from sims.units import Quantity
 
 NOTHING, ENDLESS = Quantity(0.0), Quantity(1e18)
 
+Costs = dict[str, dict[int, Quantity]]
+"""Kind of collective -> number of ranks -> seconds."""
+
 Model = tuple[Cluster, Callable[[DeviceProfile], DeviceProfile]]
 
 
@@ -38,11 +41,15 @@ def _without_cost(kind: str) -> Callable[[Cluster], Cluster]:
     """A collective's measured software left out; `` for all of them."""
 
     def change(cluster: Cluster) -> Cluster:
-        kept = {
-            key: {name: dict.fromkeys(by, NOTHING) if kind in ("", name) else by for name, by in known.items()}
-            for key, known in cluster.transport.costs().items()
-        }
-        return replace(cluster, transport=replace(cluster.transport, **kept))
+        def kept(known: Costs) -> Costs:
+            return {name: dict.fromkeys(by, NOTHING) if kind in ("", name) else by for name, by in known.items()}
+
+        spec = cluster.transport
+        changed = replace(
+            spec, measured=kept(spec.measured), following=kept(spec.following),
+            cores=kept(spec.cores), cores_following=kept(spec.cores_following),
+        )  # fmt: skip
+        return replace(cluster, transport=changed)
 
     return change
 

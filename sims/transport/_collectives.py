@@ -3,13 +3,15 @@
 `Wire` combines the network, the placement of ranks and the clock. `Library` lowers collectives to rounds and flows,
 with defaults for any library; `_gloo`, `_nccl` and `_grpc` override them.
 
-A transfer of a round begins when both its ranks have arrived; a rank is done when all its transfers are.
+A transfer of a round begins when both its ranks have arrived; a rank is done when all its transfers are. Where sockets
+and links hold part of a message (a lab's shaped links), its sender is done with it that much earlier.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -203,6 +205,7 @@ class Wire:
         # their src, dst, bytes and acknowledgements, and groups
         self._pairs, self._groups = np.empty((4, 0), np.int64), np.empty((0, 2), np.int32)
         self.acknowledged = placement.cluster.acknowledged.value
+        self._buffers, self._messages = placement.cluster.buffers, np.ones(self.size, np.int64)  # of a rank at once
 
     def begin(
         self, most: int, here: np.ndarray, group: np.ndarray, rank: int, outgoing: Bytes, incoming: Bytes
@@ -217,6 +220,8 @@ class Wire:
             more = self._taken + most
             self._pairs = np.concatenate([self._pairs, np.empty((4, more), np.int64)], axis=1)
             self._groups = np.concatenate([self._groups, np.empty((more, 2), np.int32)])
+        if self._buffers is not None:
+            self._messages[rank] = max(1, int((outgoing[self.placement.host != self.placement.host[rank]] != 0).sum()))
         idle = self._taken == 0
         self._taken = _begin(
             self._pairs, self._groups, self._taken, here, group, rank, outgoing, incoming, self.placement.host,
@@ -234,11 +239,34 @@ class Wire:
         segments = self.placement.segments_of(src, dst)
         timing = self.network.timing  # otherwise bytes alone are counted
         latency = self.library.latency(src, dst, payload, *segments) if timing else np.zeros(len(src))
-        self.network.add_by_segments(*segments, payload + acknowledgements, latency, groups, last=True)
         if timing and self.copies is not None:
             self.copies.begin_round(pairs[:3], groups)
+        nbytes = payload + acknowledgements
+        if timing and self._buffers is not None:
+            nbytes -= self._hold(pairs, groups, segments)
+        self.network.add_by_segments(*segments, nbytes, latency, groups, last=True)
         if acknowledgements.any():
             self.network.account(self.placement.routes(src, dst), -acknowledgements)
+
+    def _hold(self, pairs: np.ndarray, groups: np.ndarray, segments: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """Bytes of every transfer of a round that are on their way when its sender is done, int64 [n]: they begin when
+        the others have arrived, and the receivers' groups (which are replaced in `groups`) wait for them."""
+        assert self._buffers is not None
+        src, dst, payload, _ = pairs
+        held, rates = np.zeros(len(src), np.int64), self.placement.route_capacities(*segments)
+        for at in np.flatnonzero(self.placement.host[src] != self.placement.host[dst]).tolist():
+            held[at] = self._buffers.hold(int(payload[at]), float(rates[at]), int(self._messages[src[at]]))
+            if held[at]:
+                of_receiver, way = np.asarray([[groups[at, 1], -1]]), (segments[0][[at]], segments[1][[at]])
+                groups[at, 1], sent = self.network.group(1)
+                assert sent.callbacks is not None
+                sent.callbacks.append(partial(self._add_held, way, held[[at]], of_receiver))
+        return held
+
+    def _add_held(
+        self, segments: tuple[np.ndarray, np.ndarray], held: np.ndarray, groups: np.ndarray, _: simpy.Event
+    ) -> None:
+        self.network.add_by_segments(*segments, held, np.zeros(1), groups)
 
     def round(
         self, operation: Operation, number: tuple[int, ...], rank: int, outgoing: Bytes, incoming: Bytes

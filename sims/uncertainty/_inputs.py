@@ -186,8 +186,13 @@ def changed_cluster(
         spec,
         operation=by("transport.operation", spec.operation),
         message=by("transport.message", spec.message),
-        **{key: by(f"transport.{key}", rate) for key, rate in spec.rates().items()},
-        **{key: _changed_software(costs, by) for key, costs in spec.costs().items()},
+        process=None if spec.process is None else by("transport.process", spec.process),
+        beside=None if spec.beside is None else by("transport.beside", spec.beside),
+        copying=None if spec.copying is None else by("transport.copying", spec.copying),
+        measured=_changed_software(spec.measured, by),
+        following=_changed_software(spec.following, by),
+        cores=_changed_software(spec.cores, by),
+        cores_following=_changed_software(spec.cores_following, by),
     )
     constants, slower = cluster.constants, factors.get(LIBRARY, 1.0)
     if slower != 1:

@@ -24,6 +24,7 @@ from harness.errors import InputError
 from real.measure import _calibration_files as calibration_files
 from real.measure import _probes as probes
 from real.measure import calibrate
+from real.measure._lines import Line, fit_line
 from real.measure._probes import timed
 from real.measure.link_probes import (
     BRIEF_SIZES,
@@ -31,9 +32,7 @@ from real.measure.link_probes import (
     RESTED_S,
     SIZES,
     WARM_UP,
-    Line,
     awaited,
-    fit_line,
     following,
     sent,
     since_last_arrival,
@@ -58,6 +57,13 @@ MEASURED: dict[str, Any] = {
             for kind in KINDS
         }
         for ranks, rate in ((2, 1.1e9), (3, 0.9e9), (4, 0.5e9))
+    },
+    "cores": {
+        ranks: {
+            kind: Line(4e-5 * ranks, 1 / rate, 0.05, [(1024.0, 9e-5, 1e-5), (4096.0, 9.5e-5, 1e-5)], 0.1)
+            for kind in (*KINDS, following("all_to_all"))
+        }
+        for ranks, rate in ((2, 1.2e9), (3, 1.3e9), (4, 1.4e9))
     },
     "resting": {2: {5: 0.4, 80: 1.4}, 3: {}, 4: {5: 0.6, 80: 1.2}},
     "provenance": {
@@ -94,7 +100,11 @@ def test_files_say_what_was_measured(tmp_path: Path) -> None:
     assert transport.seconds("ring", 3) == pytest.approx(1.8e-4)
     assert transport.measured["ring"][3].factors == pytest.approx((1 / 1.07, 1.07), rel=1e-4)  # the line's error
     assert transport.seconds("pair", 8) == pytest.approx(4.8e-4)  # on the line of 3 and 4
-    assert loopback.bandwidth.value == pytest.approx(2.7e9)  # three ranks, 0.9 GB/s each
+    assert loopback.bandwidth.value == pytest.approx(5.6e9)  # four ranks: of cores that they need not share, 1.4 GB/s
+    assert transport.copying is not None and transport.copying.value == pytest.approx(1.2e9)
+    assert transport.copying.factors == pytest.approx((1 / 1.1, 1.1), rel=1e-3)
+    assert transport.core_seconds("ring", 3) == pytest.approx(1.2e-4)
+    assert transport.core_seconds("ring", 3, following=True) == transport.core_seconds("ring", 3)  # not measured
     assert all(quantity.source == "measured" for _, quantity in cluster.quantities())
     assert transport.rested.value == RESTED_S
     assert {ranks: {ms: q.value for ms, q in of.items()} for ranks, of in transport.resting.items()} == {
@@ -120,6 +130,23 @@ def test_files_say_what_collectives_cost_that_follow_others(tmp_path: Path) -> N
     transport = files(tmp_path, {**MEASURED, "links": links})[1].transport
     assert transport.seconds("ring", 3, following=True) == pytest.approx(4e-5)
     assert transport.seconds("pair", 3, following=True) == transport.seconds("pair", 3)
+
+
+def test_ranks_that_outnumber_cores_move_bytes_at_the_rate_of_a_core_each(tmp_path: Path) -> None:
+    """What an all-to-all of four ranks on two cores takes is what they wait for: their cores, which the model has."""
+    only_four = {name: {4: MEASURED[name][4]} for name in ("links", "cores")}
+    for cores, rate in ((2, 1.4e9), (4, 0.5e9)):
+        about = MEASURED["provenance"] | {"cores": cores}
+        cluster = files(tmp_path, {**MEASURED, **only_four, "provenance": about})[1]
+        process, copying = cluster.transport.process, cluster.transport.copying
+        assert process is not None and process.value == pytest.approx(rate)
+        assert copying is not None and copying.value == pytest.approx(1.4e9)
+        assert cluster.links["loopback"].bandwidth.value == pytest.approx(4 * rate)
+
+
+def test_where_cores_are_not_measured_all_of_a_collective_runs_on_them() -> None:
+    spec = TransportSpec("gloo", Quantity(7e-5), measured={"ring": {2: Quantity(1e-4)}})
+    assert spec.core_seconds("ring", 2) == 1e-4 and spec.core_seconds("pair", 2) == 7e-5
 
 
 def test_between_measured_numbers_of_ranks_costs_are_between() -> None:

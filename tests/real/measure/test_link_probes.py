@@ -25,10 +25,16 @@ class Pretended:
     async def all_reduce(self, tensor: torch.Tensor, label: str) -> torch.Tensor:
         return tensor
 
-    async def all_to_all(self, rows: Any, label: str) -> None: ...
+    async def all_to_all(self, rows: Any, label: str) -> None:
+        self.spin()
+        if self.sleeps:
+            time.sleep(self.sleeps)
 
     async def start(self, effect: Any) -> None:
         effect.close()
+        self.spin()
+
+    def spin(self) -> None:
         end = time.process_time() + self.spins
         while time.process_time() < end:
             pass
@@ -69,4 +75,14 @@ def test_a_hidden_exchange_costs_seconds_of_cores(spins: float, sleeps: float, l
     """A rank that waits while others compute spends nothing; what it computes itself counts."""
     rank: Any = Pretended(spins=spins, sleeps=sleeps)
     found = asyncio.run(_hidden(rank, 1 << 10, REPEATS, Passes()))
-    assert len(found) == REPEATS and all(begin == 0 and low <= end < high for begin, end in found)
+    assert len(found) == REPEATS
+    assert all(begin == 0 and low <= end < high and ran == end for begin, end, ran in found)
+
+
+@pytest.mark.parametrize(("spins", "sleeps", "low", "high"), [(0.0, 0.03, 0.0, 0.01), (0.03, 0.0, 0.03, 0.04)])
+def test_seconds_of_cores_of_a_collective_are_not_those_in_which_it_waits(
+    spins: float, sleeps: float, low: float, high: float
+) -> None:
+    rank: Any = Pretended(spins=spins, sleeps=sleeps)
+    times = asyncio.run(_timed(rank, "all_to_all", 1 << 10, REPEATS, Passes(), 0.0))
+    assert all(end - begin >= 0.03 and low <= ran < high for begin, end, ran in times)

@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from harness.config import ACKNOWLEDGED, PAYLOAD_SHARE, RunConfig
+from harness.config import ACKNOWLEDGED, AHEAD_BYTES, PAYLOAD_SHARE, QUEUE_S, RunConfig
+from harness.effects import Rows
 from harness.errors import InputError
 from harness.rank import Rank
 from harness.running import run
@@ -99,6 +101,32 @@ def test_acknowledgements_share_a_link_with_what_goes_their_way() -> None:
     assert seconds(both_ways) == pytest.approx(exchanged * (1 + ACKNOWLEDGED) * fluid, rel=0.01)
 
 
+def test_senders_of_an_all_to_all_are_done_before_their_receivers() -> None:
+    """A rank that sends more than it receives goes on while its last 3 MiB are on their way; its receiver waits for
+    them. With two such messages at once over a slow link, each has half of the link's queue."""
+    rows = 1 << 21  # 8 MiB
+
+    async def program(rank: Rank) -> None:
+        others = rank.size - 1
+        to, back = (
+            ([0, *[rows] * others], [0] * rank.size) if rank.index == 0 else ([0] * rank.size, [rows, *[0] * others])
+        )
+        part = Rows(torch.empty(sum(to), 1, device="meta"), np.asarray(to), np.asarray(back))
+        await rank.all_to_all([part], label="h")
+
+    def ends(lab: str) -> list[float]:
+        cluster = load_cluster(lab)
+        size = cluster.hosts
+        return [seconds["epoch"] for _, seconds in timed(program, size, cluster, shapes_only=True).results]
+
+    sender, receiver = ends("lab:2x1gbit")
+    rate = place(load_cluster("lab:2x1gbit"), 2).capacity.min()
+    assert receiver == pytest.approx(4 * rows / rate, rel=0.02)
+    assert receiver - sender == pytest.approx(AHEAD_BYTES / rate, rel=0.02)
+    sender, *receivers = ends("lab:3x100mbit")
+    assert max(receivers) - sender == pytest.approx(QUEUE_S, rel=0.02)  # both halves of the queue, over one link
+
+
 def test_hosts_share_the_cores_of_one_machine() -> None:
     async def program(rank: Rank) -> None:
         torch.ones(2000, 64) @ torch.ones(64, 64)
@@ -125,5 +153,5 @@ def test_a_recording_takes_on_a_lab_what_a_simulation_does(tmp_path: Path) -> No
     simulated = run(config).epochs
     replayed = Replay(record(config)).time(load_cluster(config.cluster.name)).epochs
     assert [epoch["seconds"] for epoch in replayed] == [epoch["seconds"] for epoch in simulated]
-    slower = load_cluster(f"lab:3x100mbit:calibration={tmp_path}")
+    slower = load_cluster(f"lab:3x10mbit:calibration={tmp_path}")
     assert Replay(record(config)).time(slower).epochs[-1]["seconds"]["epoch"] > simulated[-1]["seconds"]["epoch"]

@@ -19,7 +19,17 @@ from sims.cluster import Cluster, Stragglers, load_cluster, place
 from sims.device import load_device
 from sims.device._profile import DEVICES
 from sims.engine import Simulation, simulate
-from tests.support.simulated import BANDWIDTH, LATENCY, everyone_sends, plain, seconds_of, timed, work
+from sims.units import Quantity
+from tests.support.simulated import (
+    BANDWIDTH,
+    LATENCY,
+    everyone_sends,
+    exchange_once,
+    plain,
+    seconds_of,
+    timed,
+    work,
+)
 
 
 def overlapping(tmp_path: Path, compute: float, communication: float, hosts: int = 2) -> Cluster:
@@ -207,15 +217,16 @@ def test_bytes_of_a_hidden_exchange_cost_compute(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cores", [1, 2, 0])
 def test_what_hidden_exchanges_take_is_seconds_of_cores(tmp_path: Path, cores: int) -> None:
-    """Where two ranks share one core, the start and the bytes take twice as long, and longer by `sharing`."""
+    """Where two ranks share one core, the start and the bytes take twice as long, and the bytes longer by `sharing`, as
+    the compute that they are charged to."""
     clusters = [
         replace(plain(tmp_path, transport=more), cores=cores, one_machine=True)
         for more in ("", 'beside = "1 MB/s"\nmeasured.started = { 2 = "3 ms" }\n')
     ]
     free, paid = (timed(started(0.05), 2, cluster, shapes_only=True) for cluster in clusters)
     sent = sum(free.link_bytes.values()) / len(free.link_bytes)
-    shared = 2 * load_device(clusters[0].device).sharing.value if cores == 1 else 1.0
-    assert paid.makespan_s - free.makespan_s == pytest.approx((sent / 1e6 + 3e-3) * shared, rel=1e-3)
+    ranks, longer = (2, load_device(clusters[0].device).sharing.value) if cores == 1 else (1, 1.0)
+    assert paid.makespan_s - free.makespan_s == pytest.approx((sent / 1e6 * longer + 3e-3) * ranks, rel=1e-3)
 
 
 # -- stragglers and jitter -------------------------------------------------------------------------------------------
@@ -235,11 +246,61 @@ def test_cores_that_ranks_share_run_the_software_of_collectives(tmp_path: Path, 
         for more in ("", '[transport.measured.all_to_all]\n2 = "3 ms"\n')
     ]
     free, paid = (timed(busy, 2, cluster, shapes_only=True) for cluster in clusters)
-    shared = 2 * load_device(clusters[0].device).sharing.value if cores == 1 else 1.0
+    shared = 2.0 if cores == 1 else 1.0  # not longer by `sharing`: it was measured among ranks that share
     assert paid.makespan_s - free.makespan_s == pytest.approx(3 * 3e-3 * shared)
     assert paid.blocked_s["h"] > free.blocked_s["h"] + 8e-3
     for rank in range(2):
         assert seconds_of(paid, rank)["halo"] > seconds_of(free, rank)["halo"] + 8e-3
+    adds_up(paid)
+
+
+@pytest.mark.parametrize(("cores", "last", "explained"), [(1, 3e-3, 2e-3), (2, 2e-3, 4e-3 / 3), (3, 0.0, 0.0)])
+def test_what_runs_on_shared_cores_delays_no_transfer(
+    tmp_path: Path, cores: int, last: float, explained: float
+) -> None:
+    """Of 6 ms that a collective of three ranks takes, 1 ms runs on a core. On one core they have had their turns after
+    1, 2 and 3 ms, so that 2 ms on average are explained, and the rest is a delay. Ranks with a core each have all of it
+    as a delay."""
+    software = '[transport.measured.all_to_all]\n3 = "6 ms"\n[transport.cores.all_to_all]\n3 = "1 ms"\n'
+    free, paid = (
+        timed(exchange_once, 3, replace(plain(tmp_path, 3, transport=more), cores=cores, one_machine=True),
+              shapes_only=True)
+        for more in ("", software)
+    )  # fmt: skip
+    assert paid.makespan_s - free.makespan_s == pytest.approx(last + 6e-3 - explained)
+
+
+@pytest.mark.parametrize(("cores", "times"), [(1, 3.0), (2, 1.5), (3, 0.0)])
+def test_copies_between_ranks_take_the_cores_that_these_share(tmp_path: Path, cores: int, times: float) -> None:
+    """Ranks on a fast network move a byte in 10 us: three of them on one core take three times as long as one would, on
+    two cores half of that. Ranks with a core each wait for the network only, whose rate was measured with them."""
+    cluster = replace(plain(tmp_path, 3, nic="1 GB/s"), cores=cores, one_machine=True)
+    slow = replace(cluster, transport=replace(cluster.transport, copying=Quantity(1e5)))
+    free, paid = (timed(exchange_once, 3, each, shapes_only=True) for each in (cluster, slow))
+    sent = sum(free.link_bytes.values()) / len(free.link_bytes)
+    assert paid.makespan_s == pytest.approx(max(times * sent / 1e5, free.makespan_s), rel=0.1)
+    for rank in range(3):
+        assert seconds_of(paid, rank)["epoch"] == pytest.approx(seconds_of(paid, rank)["halo"])
+
+
+def test_copies_take_cores_from_a_rank_that_computes(tmp_path: Path) -> None:
+    """Two ranks exchange while the third has their only core for its compute, which takes as much longer."""
+
+    async def program(rank: Rank) -> None:
+        tensor = torch.empty(5000, device="meta")
+        if rank.index == 0:
+            await rank.send(tensor, to=1, label="h")
+        elif rank.index == 1:
+            await rank.recv(tensor, source=0, label="h")
+        else:
+            work(rank, 0.5)
+        await rank.all_reduce(torch.empty(0, device="meta"), label="together")
+
+    cluster = replace(plain(tmp_path, 3, nic="1 GB/s"), cores=1, one_machine=True)
+    slow = replace(cluster, transport=replace(cluster.transport, copying=Quantity(1e5)))
+    free, paid = (timed(program, 3, each, shapes_only=True) for each in (cluster, slow))
+    longer = seconds_of(paid, 2)["compute"] - seconds_of(free, 2)["compute"]
+    assert longer == pytest.approx(20_000 / 1e5, rel=0.05)
     adds_up(paid)
 
 

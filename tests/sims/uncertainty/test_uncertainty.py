@@ -127,7 +127,7 @@ def test_every_input_of_a_calibrated_cluster_changes_something(tmp_path: Path) -
         device = device_loader({each.name: 2.0}, load_device)(cluster.device)
         changed = changed_cluster(cluster, {each.name: 2.0}) != cluster or device != load_device(cluster.device)
         assert changed or each.is_scatter, each.name
-    assert {"transport.beside", "transport.process", "links.loopback.bandwidth"} <= {
+    assert {"transport.beside", "transport.process", "transport.copying", "links.loopback.bandwidth"} <= {
         each.name for each in inputs_of(cluster, {})
     }
 
@@ -136,11 +136,13 @@ def test_what_cores_do_beside_operators_has_their_pace(tmp_path: Path) -> None:
     cluster_file = calibrated(tmp_path)
     cluster = load_cluster(cluster_file)
     slow = changed_cluster(cluster, {f"device.{load_device(cluster.device).name}.{PACE}": 2.0})
-    for kind, costs in cluster.transport.measured.items():
-        assert [q.value for q in slow.transport.measured[kind].values()] == [2 * q.value for q in costs.values()]
     before, after = cluster.transport, slow.transport
-    assert before.process and before.beside and after.process and after.beside
-    assert (2 * after.process.value, 2 * after.beside.value) == (before.process.value, before.beside.value)
+    for key, by_kind in before.costs().items():
+        for kind, costs in by_kind.items():
+            assert [q.value for q in after.costs()[key][kind].values()] == [2 * q.value for q in costs.values()]
+    assert set(before.rates()) == {"process", "beside", "copying"}
+    for key, rate in before.rates().items():
+        assert 2 * after.rates()[key].value == rate.value
     assert 2 * slow.links["loopback"].bandwidth.value == cluster.links["loopback"].bandwidth.value
     given = load_cluster(f"{cluster_file}:links.loopback.bandwidth=5GB/s")
     slow = changed_cluster(given, {f"device.{load_device(given.device).name}.{PACE}": 2.0})
