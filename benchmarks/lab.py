@@ -4,15 +4,19 @@
 
 The ideal moves the payload at the rate of the slowest link that it crosses; `payload` is the same at the 95.6 % of a
 rate that TCP in frames of 1514 bytes leaves, `acknowledged` at what acknowledgements of the other direction leave of
-that. `least` is the quickest repetition. Below: how much of a message its receiver lacks when its sender is done, of
-messages of several sizes, and what the model says (`sims.cluster.Buffers`).
+that. `least` is the quickest repetition; `cores ns/B` what the cores of this machine spend on a byte from one rank to
+another, in all programs and in the kernel, so let nothing run beside it. Below: how much of a message its receiver
+lacks when its sender is done, of messages of several sizes, and what the model says (`sims.cluster.Buffers`).
 """
 
 from __future__ import annotations
 
 import argparse
+import math
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -46,21 +50,29 @@ def exchange(rank: Rank, kind: str, size: int) -> Callable[[], Effect]:
     return lambda: rank.all_reduce(data, label=kind)
 
 
-async def timed(rank: Rank, kind: str, size: int, repeat: int) -> list[float] | None:
-    """Seconds of each repetition, on the slowest rank; known to rank 0."""
+def busy_seconds() -> float:
+    """Seconds that the cores of this machine have not idled since it started, interrupts among them (Linux)."""
+    ticks = [int(value) for value in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+
+
+async def timed(rank: Rank, kind: str, size: int, repeat: int) -> tuple[list[float], float] | None:
+    """Seconds of each repetition, on the slowest rank, and those of cores for all of them; known to rank 0."""
     rank.deterministic = kind.endswith("rank order")
     make, one = exchange(rank, kind, size), np.ones(rank.size, np.int64)
     times = torch.zeros(repeat + 1, dtype=torch.float64)
+    spent = 0.0
     for index in range(repeat + 1):
+        spent = spent if index > 1 else -busy_seconds()  # without the first, which is not timed
         await rank.all_to_all([Rows(torch.zeros(rank.size, 1), one, one)], label="line up")
         begun = time.perf_counter()
         await make()
         times[index] = time.perf_counter() - begun
+    spent += busy_seconds()
     to_first = np.zeros(rank.size, np.int64)
     to_first[0] = 1
     found = await rank.all_to_all([Rows(times[1:].reshape(1, -1), to_first, None)], label="times")
-    slowest: list[float] | None = found.tensors[0].amax(0).tolist() if rank.index == 0 else None
-    return slowest
+    return (found.tensors[0].amax(0).tolist(), spent) if rank.index == 0 else None
 
 
 def ideal(spec: LabSpec, size: int) -> float:
@@ -101,17 +113,21 @@ def rank_main(spec: LabSpec, size: int, repeat: int) -> None:
     with connect() as link:
         for kind in KINDS:
 
-            async def program(rank: Rank, kind: str = kind) -> list[float] | None:
+            async def program(rank: Rank, kind: str = kind) -> tuple[list[float], float] | None:
                 return await timed(rank, kind, size, repeat)
 
             found = run_program(program, link)
             if found is None:
                 continue
+            times, spent = found
             best = ideal(spec, size) * (1 if kind == "all-to-all" else 2)
-            middle, least = median(found), min(found)
+            middle, least = median(times), min(times)
             payload = middle / best * PAYLOAD_SHARE if best else 0.0  # unshaped: no ideal
             ratios = [middle / best, payload, payload / (1 + ACKNOWLEDGED), least / best] if best else []
-            shown = "".join(f"{value:>14.2f}" for value in (best * 1e3, middle * 1e3, *ratios))
+            moved = spec.ranks * (spec.ranks - 1) * size * (1 if kind == "all-to-all" else 2) * repeat
+            ratios += [] if best else [math.nan] * 4
+            cores = 1e9 * spent / moved
+            shown = "".join(f"{value:>14.2f}" for value in (best * 1e3, middle * 1e3, *ratios, cores))
             print(f"{kind:<28}{shown}", flush=True)
 
 
@@ -128,7 +144,7 @@ def main() -> None:
         rank_main(spec, size, options.repeat)
         end_process(0)
     print(f"{spec.name}, {options.mebibytes} MiB to each other rank, median of {options.repeat}")
-    columns = ("ideal ms", "ms", "x ideal", "x payload", "acknowledged", "least x ideal")
+    columns = ("ideal ms", "ms", "x ideal", "x payload", "acknowledged", "least x ideal", "cores ns/B")
     print(f"{'':<28}" + "".join(f"{column:>14}" for column in columns))
     with lab.built(spec) as hosts:
         words = ["--cluster", options.cluster, "--mebibytes", str(options.mebibytes), "--repeat", str(options.repeat)]

@@ -6,6 +6,7 @@ Imports nothing heavy, so that `haloscope --help` is quick. Open to every folder
 from harness.config._lab import (
     ACKNOWLEDGED,
     AHEAD_BYTES,
+    FRAMED,
     MTU,
     PAYLOAD_SHARE,
     QUEUE_S,
@@ -30,6 +31,7 @@ from harness.config._typed import COMMAND_DEFAULTS
 __all__ = [
     "ACKNOWLEDGED",
     "AHEAD_BYTES",
+    "FRAMED",
     "COMMAND_DEFAULTS",
     "ClusterConfig",
     "CutConfig",

@@ -42,6 +42,14 @@ Of messages that follow each other over one connection, up to 1 MiB are ahead at
 up to 2 MiB at 1 Gb/s, and 2.8 to 3.6 of larger ones (`python -m benchmarks.lab`).
 """
 
+FRAMED = 0.5e9
+"""Bytes/s that one core takes through shaped links beside the copies at both ends.
+
+They are cut into frames, queued, let through by the shapers of both hosts and acknowledged. The kernel does most of it
+in interrupts, which no process is charged for (`python -m benchmarks.lab`: seconds of cores a byte, less those of
+unshaped links, which pass large segments on).
+"""
+
 BURST_S = 250e-6
 """Seconds' worth of bytes that a link saves up while idle; less, and a timer that is late by that much costs rate."""
 

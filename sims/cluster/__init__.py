@@ -6,7 +6,7 @@ Contains `presets/*.toml` and the syntax of one-line changes to them. Times are 
 from typing import TYPE_CHECKING
 
 from harness.lazily import lazy_names
-from sims.cluster._cluster import ACKNOWLEDGED_BYTES, SHAPED, Cluster, dimension_of
+from sims.cluster._cluster import ACKNOWLEDGED_BYTES, FRAMING, SHAPED, Cluster, dimension_of
 from sims.cluster._file import LINKS, ClusterFile
 from sims.cluster._load import file_of_line, known_clusters, load_cluster
 from sims.cluster._overrides import varied
@@ -23,6 +23,7 @@ __all__ = [
     "SHAPED",
     "Cluster",
     "ClusterFile",
+    "FRAMING",
     "HostMemory",
     "LINKS",
     "NO_LINK",

@@ -18,6 +18,9 @@ ACKNOWLEDGED_BYTES = "links.nic.acknowledged"
 """The name of `Cluster.acknowledged` among the numbers of a cluster."""
 
 
+FRAMING = "links.nic.framing"
+"""The name of `Cluster.framing` among the numbers of a cluster."""
+
 SHAPED = "links.nic.shaped"
 """The name of `Cluster.shaped` among the numbers of a cluster."""
 
@@ -32,7 +35,7 @@ def dimension_of(name: str) -> str:
     """The dimension (a key of `sims.units.UNITS`, or "number") of what `Cluster.quantities` gives this name."""
     if name in (ACKNOWLEDGED_BYTES, SHAPED):
         return "number"
-    return "bandwidth" if name.endswith((".bandwidth", ".process", ".beside", ".copying")) else "time"
+    return "bandwidth" if name.endswith((".bandwidth", ".process", ".beside", ".copying", ".framing")) else "time"
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,8 @@ class Cluster:
         acknowledged: bytes that travel back between two hosts per byte of payload, and share a link with what goes that
             way (a lab's shaped links; elsewhere a link's bandwidth is what both ways get).
         shaped: factor on the rates of a lab's links: its shapers send in bursts, and senders may lose frames.
+        framing: bytes/s that a core takes through a lab's shaped links, beside the copies at both ends; None where that
+            is not the work of the ranks' cores.
         buffers: of a lab's shaped links; None where a sender is done when its receiver has the message.
         constants: of the communication library, in place of its own (`sims.transport.Tuning`).
     """
@@ -106,6 +111,7 @@ class Cluster:
     nic_rates: tuple[float, ...] = ()
     acknowledged: Quantity = Quantity(0.0)
     shaped: Quantity = OF_SHAPED
+    framing: Quantity | None = None
     buffers: Buffers | None = None
     constants: Any = None
 
@@ -135,6 +141,8 @@ class Cluster:
             yield f"links.{kind}.latency", link.latency
         if self.acknowledged.value:
             yield ACKNOWLEDGED_BYTES, self.acknowledged
+        if self.framing is not None:
+            yield FRAMING, self.framing
         if self.buffers is not None:
             yield SHAPED, self.shaped
         for name, cost in (("operation", self.transport.operation), ("message", self.transport.message)):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.config import ACKNOWLEDGED, AHEAD_BYTES, PAYLOAD_SHARE, QUEUE_S, LabSpec, is_lab, parse_lab
+from harness.config import ACKNOWLEDGED, AHEAD_BYTES, FRAMED, PAYLOAD_SHARE, QUEUE_S, LabSpec, is_lab, parse_lab
 from harness.errors import InputError
 from harness.machine import HERE, calibration_folder
 from sims import units
@@ -150,6 +150,7 @@ def of_lab(lab: LabSpec) -> Cluster:
         nic_rates=rates,
         acknowledged=acknowledged if any(lab.rates) else Quantity(0.0),
         shaped=OF_MANY_SHAPED if busy else OF_SHAPED,
+        framing=Quantity(FRAMED, "measured", "benchmarks.lab") if any(lab.rates) else None,
         buffers=Buffers(QUEUE_S, AHEAD_BYTES, fast) if any(lab.rates) else None,
     )
 

@@ -77,6 +77,7 @@ MECHANISMS: dict[str, Callable[[Cluster], Model]] = {
     "copies between ranks on cores that these share": _cluster(
         lambda c: replace(c, transport=replace(c.transport, copying=None))
     ),
+    "frames of shaped links on cores that ranks share": _cluster(lambda c: replace(c, framing=None)),
     "seconds of cores of a collective": _cluster(
         lambda c: replace(c, transport=replace(c.transport, cores={}, cores_following={}))
     ),

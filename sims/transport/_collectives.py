@@ -30,27 +30,45 @@ Waits = Generator[simpy.Event, Any, None]
 class Copies:
     """What moving bytes takes of the cores that ranks share: as long as the bytes travel, or longer.
 
+    Half of it is work of the sender, half of the receiver.
+
     Args:
         work: begins seconds of work on the cores that a rank shares; returns its end.
         shares: whether a rank shares cores, by rank.
-        per_byte: seconds for a byte that a rank sends and one that it receives.
+        host: int64 [ranks], the ranks' hosts.
+        per_byte: seconds for a byte, at both ends together.
+        per_framed: seconds for a byte between hosts beside that.
     """
 
-    def __init__(self, work: Callable[[int, float], simpy.Event], shares: Sequence[bool], per_byte: float) -> None:
-        self.shares, self._work, self._per_byte = shares, work, per_byte
+    def __init__(
+        self,
+        work: Callable[[int, float], simpy.Event],
+        shares: Sequence[bool],
+        host: np.ndarray,
+        per_byte: float,
+        per_framed: float,
+    ) -> None:
+        self.shares, self._work = shares, work
+        self._host, self._per_byte, self._per_framed = host, per_byte, per_framed
         self._of_group: dict[int, list[simpy.Event]] = {}
 
-    def begin(self, rank: int, nbytes: float) -> list[simpy.Event]:
-        """Begin to move bytes that a rank sends or receives; returns their ends."""
-        return [self._work(rank, self._per_byte / 2 * nbytes)] if self.shares[rank] else []
+    def seconds(self, src: Bytes, dst: Bytes, nbytes: Bytes) -> np.ndarray:
+        """Seconds of work at either end of every transfer, float64 [n]."""
+        across = self._host[src] != self._host[dst]
+        found: np.ndarray = nbytes * (self._per_byte + self._per_framed * across) / 2
+        return found
+
+    def begin(self, rank: int, seconds: float) -> list[simpy.Event]:
+        """Begin to move bytes that a rank sends or receives; returns the ends."""
+        return [self._work(rank, seconds)] if seconds and self.shares[rank] else []
 
     def begin_round(self, pairs: Bytes, groups: Bytes) -> None:
         """Begin those of transfers: src, dst and bytes, [3, n], and the groups of both ends, [n, 2]."""
         found, at = np.unique(groups, return_inverse=True)
-        nbytes = np.bincount(at.ravel(), np.repeat(pairs[2], 2))
+        seconds = np.bincount(at.ravel(), np.repeat(self.seconds(*pairs), 2))
         ranks = np.zeros(len(found), np.int64)
         ranks[at.ravel()] = pairs[:2].T.ravel()
-        for group, rank, each in zip(found.tolist(), ranks.tolist(), nbytes.tolist(), strict=True):
+        for group, rank, each in zip(found.tolist(), ranks.tolist(), seconds.tolist(), strict=True):
             self._of_group.setdefault(group, []).extend(self.begin(rank, each))
 
     def ends(self, group: int) -> list[simpy.Event]:
@@ -295,7 +313,10 @@ class Wire:
         latency, held = self.library.latency(src, dst, np.asarray([nbytes]), *segments), 0
         if (buffers := place.cluster.buffers) is not None and place.host[src[0]] != place.host[dst[0]]:
             held = buffers.hold(nbytes, float(place.route_capacities(*segments)[0]))
-        sent, received = (self.copies.begin(int(end[0]), nbytes) if self.copies else [] for end in (src, dst))
+        sent, received = list[simpy.Event](), list[simpy.Event]()
+        if self.copies is not None:
+            seconds = float(self.copies.seconds(src, dst, np.asarray([nbytes]))[0])
+            sent, received = (self.copies.begin(int(end[0]), seconds) for end in (src, dst))
         if nbytes > held:
             yield self._flow(segments, nbytes - held, latency)
             latency = np.zeros(1)
@@ -320,9 +341,9 @@ class Wire:
             everyone.succeed()
         yield everyone
 
-    def together(self, operation: Operation, rank: int, flows: Callable[[], Flows], moved: int = 0) -> Waits:
-        """The last rank that arrives begins the flows; every rank is done when all of them are. `moved`: bytes that
-        the processor of this rank sends and receives."""
+    def together(self, operation: Operation, rank: int, flows: Callable[[], Flows], copies_s: float = 0.0) -> Waits:
+        """The last rank that arrives begins the flows; every rank is done when all of them are. `copies_s`: seconds of
+        this rank's shared cores that its part of them takes."""
         if busy := operation.take_busy(rank):
             yield self.env.timeout(busy)
         everyone, last = operation.gather(self)
@@ -338,7 +359,7 @@ class Wire:
                 self.network.account(all_flows.routes, overhead)
             everyone.succeed(done)
         done = yield everyone
-        copies = self.copies.begin(rank, moved) if self.copies is not None else []
+        copies = self.copies.begin(rank, copies_s) if self.copies is not None else []
         yield done
         yield from copies
 

@@ -51,8 +51,13 @@ class Gloo(Library):
         if effect.deterministic:
             yield from super().all_reduce(operation, rank, effect)
             return
-        moved = 2 * int(effect.sent(rank, self.wire.size).sum())
-        yield from self.wire.together(operation, rank, lambda: self._ring(effect), moved)
+        copies_s = 0.0
+        if self.wire.copies is not None:
+            ranks, sent = effect.members(self.wire.size), effect.sent(rank, self.wire.size).sum()
+            at = int(np.flatnonzero(ranks == rank)[0])
+            ends = ranks[[at - 1, at]], ranks[[at, (at + 1) % len(ranks)]]  # what it receives, and what it sends
+            copies_s = float(self.wire.copies.seconds(*ends, np.asarray([sent, sent])).sum())
+        yield from self.wire.together(operation, rank, lambda: self._ring(effect), copies_s)
 
     def pair(self, operation: Operation, rank: int, effect: Send | Recv) -> Waits:
         """A send is done when the rank's socket has taken the tensor, a receive when it is there."""

@@ -63,7 +63,10 @@ class Transport:
         self._buses: dict[int, Bus] = {}  # by link
         self._staged = [placement.staged and profile.kind == "gpu" for profile in profiles]
         shares = [self._shares(rank) for rank in range(placement.size)] if work is not None else []
-        copies = Copies(work, shares, 1 / spec.copying.value) if work and spec.copying and any(shares) else None
+        copies, framing = None, placement.cluster.framing
+        if work is not None and any(shares) and (spec.copying or framing):
+            each = (1 / rate.value if rate else 0.0 for rate in (spec.copying, framing))
+            copies = Copies(work, shares, placement.host, *each)
         self.wire = Wire(env, network, placement, spec.message.value, copies)
         self.library = LIBRARIES.find(spec.kind)(self.wire)
 
@@ -73,8 +76,8 @@ class Transport:
         if self.placement.size == 1 or isinstance(effect, HostCopy):
             return 0.0, 0.0
         beside, sent = self._spec.beside, int(effect.sent(rank, self.placement.size).sum())
-        if self.wire.copies is not None and self.wire.copies.shares[rank]:
-            beside = None  # they take their cores where and when they run
+        if self._spec.copying is not None and self.wire.copies is not None and self.wire.copies.shares[rank]:
+            beside = None  # copies take their cores where and when they run
         return self._operation_s["started"], sent / beside.value if beside else 0.0
 
     def core_seconds(self, rank: int, effect: Effect, begins: float) -> float:

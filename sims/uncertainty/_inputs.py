@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sims.cluster import ACKNOWLEDGED_BYTES, SHAPED, Cluster, dimension_of
+from sims.cluster import ACKNOWLEDGED_BYTES, FRAMING, SHAPED, Cluster, dimension_of
 from sims.device import DeviceProfile, load_device
 from sims.records import scaled
 from sims.transport import LIBRARIES
@@ -200,6 +200,7 @@ def changed_cluster(
         constants = None if own is None else own.slower(slower)
     return replace(
         cluster, links=links, transport=spec, constants=constants,
+        framing=None if cluster.framing is None else by(FRAMING, cluster.framing),
         acknowledged=by(ACKNOWLEDGED_BYTES, cluster.acknowledged), shaped=by(SHAPED, cluster.shaped),
     )  # fmt: skip
 
@@ -216,7 +217,7 @@ def _of_cores(
     for kind in cluster.transport.measured:
         found[f"transport.measured.{kind}"] = found.get(f"transport.measured.{kind}", 1.0) * pace
     rates = [f"transport.{key}" for key in cluster.transport.rates()]
-    rates += [f"links.{kind}.bandwidth" for kind in COPIED]
+    rates += [FRAMING, *(f"links.{kind}.bandwidth" for kind in COPIED)]
     for rate, quantity in cluster.quantities():
         if rate in rates and quantity.source == "measured":  # what a user sets stays
             found[rate] = found.get(rate, 1.0) / pace

@@ -49,7 +49,10 @@ def in_lab(name: str, method: str, folder: Path) -> RecordedPrediction:
     return predicted(config, place(load_cluster(config.cluster.name), ranks))
 
 
-SLOW = {"frames around payload", "acknowledgements", "senders that are done before their receivers"}
+SLOW = {
+    "frames around payload", "acknowledgements", "senders that are done before their receivers",
+    "frames of shaped links on cores that ranks share",
+}  # fmt: skip
 """Mechanisms that only count on shaped links, and"""
 
 FAST = {"copies of all hosts by the same cores", "most that one process moves"}
@@ -57,7 +60,7 @@ FAST = {"copies of all hosts by the same cores", "most that one process moves"}
 
 CROWDED = {
     "cores that ranks share", "caches of cores that ranks share", "seconds of cores of a collective",
-    "copies between ranks on cores that these share",
+    "copies between ranks on cores that these share", "frames of shaped links on cores that ranks share",
 }  # fmt: skip
 """those of more ranks than cores;"""
 
