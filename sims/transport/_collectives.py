@@ -320,10 +320,11 @@ class Wire:
         if nbytes > held:
             yield self._flow(segments, nbytes - held, latency)
             latency = np.zeros(1)
+        rest = self._flow(segments, held, latency) if held else None
         yield from sent
         message.left.succeed()
-        if held:
-            yield self._flow(segments, held, latency)
+        if rest is not None:
+            yield rest
         yield from received
         message.there.succeed()
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness.config import ACKNOWLEDGED, AHEAD_BYTES, PAYLOAD_SHARE, QUEUE_S, RunConfig
+from harness.config import ACKNOWLEDGED, AHEAD_BYTES, FRAMED, PAYLOAD_SHARE, QUEUE_S, RunConfig
 from harness.effects import Rows
 from harness.errors import InputError
 from harness.rank import Rank
@@ -20,7 +20,7 @@ from sims.device import OperatorCost, load_device, save_device
 from sims.replay import Replay, record
 from sims.units import Quantity
 from tests.real.measure.test_calibrate import MEASURED, files
-from tests.support.simulated import everyone_sends, timed
+from tests.support.simulated import everyone_sends, timed, work
 
 
 def test_links_carry_payload_at_the_rate_of_frames() -> None:
@@ -125,6 +125,28 @@ def test_senders_of_an_all_to_all_are_done_before_their_receivers() -> None:
     assert receiver - sender == pytest.approx(AHEAD_BYTES / rate, rel=0.02)
     sender, *receivers = ends("lab:3x100mbit")
     assert max(receivers) - sender == pytest.approx(QUEUE_S, rel=0.02)  # both halves of the queue, over one link
+
+
+@pytest.mark.parametrize(("lab", "seconds"), [("lab:3x1gbit", (8 << 20) / FRAMED), ("lab:3xunshaped", 0.0)])
+def test_frames_of_shaped_links_are_work_of_the_cores_of_all(lab: str, seconds: float) -> None:
+    """A message between two hosts makes the compute of a third one longer, on the only place for ranks of two cores."""
+
+    async def program(rank: Rank) -> None:
+        tensor = torch.empty(2 << 20, device="meta")
+        if rank.index == 0:
+            await rank.send(tensor, to=1, label="h")
+        elif rank.index == 1:
+            await rank.recv(tensor, source=0, label="h")
+        else:
+            work(rank, 0.5)
+        await rank.all_reduce(torch.empty(0, device="meta"), label="together")
+
+    plain = load_cluster(lab)
+    assert plain.cores == 2 and plain.transport.copying is None and (plain.framing is None) == (seconds == 0)
+    whole, less = (
+        timed(program, 3, each, shapes_only=True).results[2][1] for each in (plain, replace(plain, framing=None))
+    )
+    assert whole["compute"] - less["compute"] == pytest.approx(seconds, rel=0.05, abs=1e-9)
 
 
 def test_hosts_share_the_cores_of_one_machine() -> None:
