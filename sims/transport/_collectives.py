@@ -30,7 +30,7 @@ Waits = Generator[simpy.Event, Any, None]
 class Copies:
     """What moving bytes takes of the cores that ranks share: as long as the bytes travel, or longer.
 
-    Half of it is work of the sender, half of the receiver.
+    Half of the copies is work of the sender, half of the receiver, who also waits for the frames.
 
     Args:
         work: begins seconds of work on the cores that a rank shares; returns its end.
@@ -53,10 +53,10 @@ class Copies:
         self._of_group: dict[int, list[simpy.Event]] = {}
 
     def seconds(self, src: Bytes, dst: Bytes, nbytes: Bytes) -> np.ndarray:
-        """Seconds of work at either end of every transfer, float64 [n]."""
-        across = self._host[src] != self._host[dst]
-        found: np.ndarray = nbytes * (self._per_byte + self._per_framed * across) / 2
-        return found
+        """Seconds of work of the sender and of the receiver of every transfer, float64 [n, 2]."""
+        copied = nbytes * (self._per_byte / 2)
+        framed = nbytes * (self._per_framed * (self._host[src] != self._host[dst]))
+        return np.stack([copied, copied + framed], axis=1)
 
     def begin(self, rank: int, seconds: float) -> list[simpy.Event]:
         """Begin to move bytes that a rank sends or receives; returns the ends."""
@@ -65,7 +65,7 @@ class Copies:
     def begin_round(self, pairs: Bytes, groups: Bytes) -> None:
         """Begin those of transfers: src, dst and bytes, [3, n], and the groups of both ends, [n, 2]."""
         found, at = np.unique(groups, return_inverse=True)
-        seconds = np.bincount(at.ravel(), np.repeat(self.seconds(*pairs), 2))
+        seconds = np.bincount(at.ravel(), self.seconds(*pairs).ravel())
         ranks = np.zeros(len(found), np.int64)
         ranks[at.ravel()] = pairs[:2].T.ravel()
         for group, rank, each in zip(found.tolist(), ranks.tolist(), seconds.tolist(), strict=True):
@@ -315,8 +315,8 @@ class Wire:
             held = buffers.hold(nbytes, float(place.route_capacities(*segments)[0]))
         sent, received = list[simpy.Event](), list[simpy.Event]()
         if self.copies is not None:
-            seconds = float(self.copies.seconds(src, dst, np.asarray([nbytes]))[0])
-            sent, received = (self.copies.begin(int(end[0]), seconds) for end in (src, dst))
+            each = self.copies.seconds(src, dst, np.asarray([nbytes]))[0].tolist()
+            sent, received = (self.copies.begin(int(end[0]), s) for end, s in zip((src, dst), each, strict=True))
         if nbytes > held:
             yield self._flow(segments, nbytes - held, latency)
             latency = np.zeros(1)

@@ -55,8 +55,9 @@ class Gloo(Library):
         if self.wire.copies is not None:
             ranks, sent = effect.members(self.wire.size), effect.sent(rank, self.wire.size).sum()
             at = int(np.flatnonzero(ranks == rank)[0])
-            ends = ranks[[at - 1, at]], ranks[[at, (at + 1) % len(ranks)]]  # what it receives, and what it sends
-            copies_s = float(self.wire.copies.seconds(*ends, np.asarray([sent, sent])).sum())
+            ends = ranks[[at - 1, at]], ranks[[at, (at + 1) % len(ranks)]]
+            came, left = self.wire.copies.seconds(*ends, np.asarray([sent, sent])).tolist()
+            copies_s = came[1] + left[0]
         yield from self.wire.together(operation, rank, lambda: self._ring(effect), copies_s)
 
     def pair(self, operation: Operation, rank: int, effect: Send | Recv) -> Waits:

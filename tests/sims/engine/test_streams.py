@@ -304,6 +304,20 @@ def test_copies_take_cores_from_a_rank_that_computes(tmp_path: Path) -> None:
     adds_up(paid)
 
 
+def test_a_ring_takes_as_many_seconds_of_cores_as_its_bytes(tmp_path: Path) -> None:
+    """Two ranks on one core: each sends and receives what it sends, one after the other."""
+
+    async def ring(rank: Rank) -> None:
+        await rank.all_reduce(torch.empty(2500, device="meta"), label="g")
+
+    cluster = replace(plain(tmp_path, 2, nic="1 GB/s"), cores=1, one_machine=True)
+    slow = replace(cluster, transport=replace(cluster.transport, copying=Quantity(1e5)))
+    simulation = timed(ring, 2, slow, shapes_only=True, deterministic=False)
+    assert simulation.makespan_s == pytest.approx(2 * 10_000 / 1e5, rel=0.02)
+    framed = replace(slow, framing=Quantity(1e5))
+    assert timed(ring, 2, framed, shapes_only=True, deterministic=False).makespan_s == pytest.approx(0.4, rel=0.02)
+
+
 def compute_of(simulation: Simulation) -> list[float]:
     return [seconds_of(simulation, rank)["compute"] for rank in range(len(simulation.results))]
 
