@@ -42,14 +42,6 @@ Of messages that follow each other over one connection, up to 1 MiB are ahead at
 up to 2 MiB at 1 Gb/s, and 2.8 to 3.6 of larger ones (`python -m benchmarks.lab`).
 """
 
-FRAMED = 0.5e9
-"""Bytes/s that one core takes through shaped links beside the copies at both ends.
-
-They are cut into frames, queued, let through by the shapers of both hosts and acknowledged. The kernel does most of it
-in interrupts, which no process is charged for (`python -m benchmarks.lab`: seconds of cores a byte, less those of
-unshaped links, which pass large segments on).
-"""
-
 BURST_S = 250e-6
 """Seconds' worth of bytes that a link saves up while idle; less, and a timer that is late by that much costs rate."""
 
@@ -114,6 +106,17 @@ class LabSpec:
 def segment(rate: float) -> int:
     """Most bytes that a host hands to its link of `rate` bytes/s at once: 100 us' worth, within the kernel's limits."""
     return int(min(65536, max(4096, rate * 100e-6)))
+
+
+def framing_rate(rate: float) -> float:
+    """Bytes/s that one core takes through links shaped to `rate` bytes/s, beside the copies at both ends.
+
+    They are cut into frames, queued, let through by the shapers of both hosts and acknowledged. The kernel does most of
+    it in interrupts, which no process is charged for; the slower the link, the fewer frames at a time. Two ranks at
+    10 Gb/s spend 0.4 ns a byte on it, two to four at 1 Gb/s 1.8 to 3.2, three at 100 Mb/s 7 (`python -m benchmarks.lab`:
+    seconds of cores a byte, less the copies): 2.5 ns at 1 Gb/s, and less by the root of the rate.
+    """
+    return float(0.4e9 * (rate / 125e6) ** 0.5)
 
 
 def burst(rate: float) -> int:

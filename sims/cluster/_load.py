@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.config import ACKNOWLEDGED, AHEAD_BYTES, FRAMED, PAYLOAD_SHARE, QUEUE_S, LabSpec, is_lab, parse_lab
+from harness.config import ACKNOWLEDGED, AHEAD_BYTES, PAYLOAD_SHARE, QUEUE_S, LabSpec, framing_rate, is_lab, parse_lab
 from harness.errors import InputError
 from harness.machine import HERE, calibration_folder
 from sims import units
@@ -133,6 +133,7 @@ def of_lab(lab: LabSpec) -> Cluster:
     acknowledged = Quantity(ACKNOWLEDGED, "published", "bytes back per byte of payload, frames of 66", ends)
     slowest = min((rate for rate in lab.rates if rate is not None), default=0.0)
     busy = lab.hosts > machine.cores > 0 and slowest > FORWARDED
+    framing = Quantity(framing_rate(slowest), "measured", "benchmarks.lab", (1 / 1.5, 1.5))
     half = Quantity(lab.delay / 2 + copying.latency.value / 2, copying.latency.source)
     return replace(
         machine,
@@ -150,7 +151,7 @@ def of_lab(lab: LabSpec) -> Cluster:
         nic_rates=rates,
         acknowledged=acknowledged if any(lab.rates) else Quantity(0.0),
         shaped=OF_MANY_SHAPED if busy else OF_SHAPED,
-        framing=Quantity(FRAMED, "measured", "benchmarks.lab") if any(lab.rates) else None,
+        framing=framing if any(lab.rates) else None,
         buffers=Buffers(QUEUE_S, AHEAD_BYTES, fast) if any(lab.rates) else None,
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness.config import ACKNOWLEDGED, AHEAD_BYTES, FRAMED, PAYLOAD_SHARE, QUEUE_S, RunConfig
+from harness.config import ACKNOWLEDGED, AHEAD_BYTES, PAYLOAD_SHARE, QUEUE_S, RunConfig, framing_rate
 from harness.effects import Rows
 from harness.errors import InputError
 from harness.rank import Rank
@@ -127,7 +127,9 @@ def test_senders_of_an_all_to_all_are_done_before_their_receivers() -> None:
     assert max(receivers) - sender == pytest.approx(QUEUE_S, rel=0.02)  # both halves of the queue, over one link
 
 
-@pytest.mark.parametrize(("lab", "seconds"), [("lab:3x1gbit", (8 << 20) / FRAMED), ("lab:3xunshaped", 0.0)])
+@pytest.mark.parametrize(
+    ("lab", "seconds"), [("lab:3x1gbit", (8 << 20) / framing_rate(125e6)), ("lab:3xunshaped", 0.0)]
+)
 def test_frames_of_shaped_links_are_work_of_the_cores_of_all(lab: str, seconds: float) -> None:
     """A message between two hosts makes the compute of a third one longer, on the only place for ranks of two cores."""
 
