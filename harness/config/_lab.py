@@ -113,8 +113,8 @@ def framing_rate(rate: float) -> float:
 
     They are cut into frames, queued, let through by the shapers of both hosts and acknowledged. The kernel does most of
     it in interrupts, which no process is charged for; the slower the link, the fewer frames at a time. Two ranks at
-    10 Gb/s spend 0.4 ns a byte on it, two to four at 1 Gb/s 1.8 to 3.2, three at 100 Mb/s 7 (`python -m benchmarks.lab`:
-    seconds of cores a byte, less the copies): 2.5 ns at 1 Gb/s, and less by the root of the rate.
+    10 Gb/s spend 0.4 ns a byte on it, two to four at 1 Gb/s 1.8 to 3.2, three at 100 Mb/s 7 (`python -m
+    benchmarks.lab`: seconds of cores a byte, less the copies): 2.5 ns at 1 Gb/s, and less by the root of the rate.
     """
     return float(0.4e9 * (rate / 125e6) ** 0.5)
 
