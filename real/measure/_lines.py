@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-FEWEST = 15
+FEWEST_TIMED = 15
 """Repetitions of a collective of one size."""
 
 CERTAIN = 0.05
@@ -56,7 +56,7 @@ def fit_line(points: list[LinePoint]) -> Line:
     from scipy.optimize import nnls  # slow to import, and only calibration fits
 
     nbytes, seconds, spread = np.asarray(points, np.float64).T
-    off = np.hypot(CERTAIN * seconds, spread / (1.349 * FEWEST**0.5))  # 1.349: interquartile range of a normal
+    off = np.hypot(CERTAIN * seconds, spread / (1.349 * FEWEST_TIMED**0.5))  # 1.349: interquartile range of a normal
     design = np.stack([np.ones_like(nbytes), nbytes], axis=1) / off[:, None]
     scale = design.max(0)
     (alpha, beta), residual = nnls(design / scale, seconds / off)

@@ -31,7 +31,7 @@ import torch
 from harness.effects import Effect, Rows
 from harness.machine import usable_cores
 from harness.rank import Rank
-from real.measure._lines import CERTAIN, FEWEST, LinePoint
+from real.measure._lines import CERTAIN, FEWEST_TIMED, LinePoint
 from real.rank import run_program
 from real.rank.connection import connect
 from real.rank.health import end_process
@@ -150,7 +150,7 @@ class MemoryPasses:
         return time.perf_counter() - begin
 
 
-async def probe(rank: Rank, budget_s: float, sizes: Sequence[int] = SIZES, fewest: int = FEWEST) -> Probed:
+async def probe(rank: Rank, budget_s: float, sizes: Sequence[int] = SIZES, fewest: int = FEWEST_TIMED) -> Probed:
     """Time every kind at every size, about `budget_s` with the compute in between, and at least `fewest` times each.
 
     Returns:
