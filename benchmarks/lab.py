@@ -63,7 +63,8 @@ async def timed(rank: Rank, kind: str, size: int, repeat: int) -> tuple[list[flo
     times = torch.zeros(repeat + 1, dtype=torch.float64)
     spent = 0.0
     for index in range(repeat + 1):
-        spent = spent if index > 1 else -busy_seconds()  # without the first, which is not timed
+        if index == 1:  # the first is not timed
+            spent = -busy_seconds()
         await rank.all_to_all([Rows(torch.zeros(rank.size, 1), one, one)], label="line up")
         begun = time.perf_counter()
         await make()

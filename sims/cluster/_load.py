@@ -133,7 +133,7 @@ def of_lab(lab: LabSpec) -> Cluster:
     acknowledged = Quantity(ACKNOWLEDGED, "published", "bytes back per byte of payload, frames of 66", ends)
     slowest = min((rate for rate in lab.rates if rate is not None), default=0.0)
     busy = lab.hosts > machine.cores > 0 and slowest > FORWARDED
-    framing = Quantity(framing_rate(slowest), "measured", "benchmarks.lab", (1 / 1.5, 1.5))
+    framing = Quantity(framing_rate(slowest), "measured", "benchmarks.lab", (1 / 1.5, 1.5)) if slowest else None
     half = Quantity(lab.delay / 2 + copying.latency.value / 2, copying.latency.source)
     return replace(
         machine,
@@ -151,7 +151,7 @@ def of_lab(lab: LabSpec) -> Cluster:
         nic_rates=rates,
         acknowledged=acknowledged if any(lab.rates) else Quantity(0.0),
         shaped=OF_MANY_SHAPED if busy else OF_SHAPED,
-        framing=framing if any(lab.rates) else None,
+        framing=framing,
         buffers=Buffers(QUEUE_S, AHEAD_BYTES, fast) if any(lab.rates) else None,
     )
 

@@ -211,8 +211,11 @@ class Placement:
         if not self.cluster.cores:
             return None
         host = 0 if self.cluster.one_machine else int(self.host[rank])
-        ranks = self.size if self.cluster.one_machine else int(self.ranks_on_host[host])
-        return host if ranks * wanted > self.cluster.cores else None
+        return host if self.core_ranks(rank) * wanted > self.cluster.cores else None
+
+    def core_ranks(self, rank: int) -> int:
+        """Number of ranks on the host of a rank (of a lab: on all hosts), whose cores they all have."""
+        return self.size if self.cluster.one_machine else int(self.ranks_on_host[self.host[rank]])
 
     def relations(self, src: Ints, dst: Ints) -> np.ndarray:
         """Relations of src[i] and dst[i]: int8 [n], indices into `_relations.RELATIONS`."""

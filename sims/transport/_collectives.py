@@ -9,7 +9,7 @@ and links hold part of a message (a lab's shaped links), its sender is done with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -21,59 +21,11 @@ from numba import njit
 from harness.effects import AllReduce, Broadcast, Recv, Send, chunk_sizes
 from sims.cluster import HostMemory, Placement
 from sims.network import FluidNetwork, call_late
+from sims.transport._copies import Copies
 from sims.units import Quantity
 
 Bytes = np.ndarray  # int64 [ranks]
 Waits = Generator[simpy.Event, Any, None]
-
-
-class Copies:
-    """What moving bytes takes of the cores that ranks share: as long as the bytes travel, or longer.
-
-    Half of the copies is work of the sender, half of the receiver, who also waits for the frames.
-
-    Args:
-        work: begins seconds of work on the cores that a rank shares; returns its end.
-        shares: whether a rank shares cores, by rank.
-        host: int64 [ranks], the ranks' hosts.
-        per_byte: seconds for a byte, at both ends together.
-        per_framed: seconds for a byte between hosts beside that.
-    """
-
-    def __init__(
-        self,
-        work: Callable[[int, float], simpy.Event],
-        shares: Sequence[bool],
-        host: np.ndarray,
-        per_byte: float,
-        per_framed: float,
-    ) -> None:
-        self.shares, self._work = shares, work
-        self._host, self._per_byte, self._per_framed = host, per_byte, per_framed
-        self._of_group: dict[int, list[simpy.Event]] = {}
-
-    def seconds(self, src: Bytes, dst: Bytes, nbytes: Bytes) -> np.ndarray:
-        """Seconds of work of the sender and of the receiver of every transfer, float64 [n, 2]."""
-        copied = nbytes * (self._per_byte / 2)
-        framed = nbytes * (self._per_framed * (self._host[src] != self._host[dst]))
-        return np.stack([copied, copied + framed], axis=1)
-
-    def begin(self, rank: int, seconds: float) -> list[simpy.Event]:
-        """Begin to move bytes that a rank sends or receives; returns the ends."""
-        return [self._work(rank, seconds)] if seconds and self.shares[rank] else []
-
-    def begin_round(self, pairs: Bytes, groups: Bytes) -> None:
-        """Begin those of transfers: src, dst and bytes, [3, n], and the groups of both ends, [n, 2]."""
-        found, at = np.unique(groups, return_inverse=True)
-        seconds = np.bincount(at.ravel(), self.seconds(*pairs).ravel())
-        ranks = np.zeros(len(found), np.int64)
-        ranks[at.ravel()] = pairs[:2].T.ravel()
-        for group, rank, each in zip(found.tolist(), ranks.tolist(), seconds.tolist(), strict=True):
-            self._of_group.setdefault(group, []).extend(self.begin(rank, each))
-
-    def ends(self, group: int) -> list[simpy.Event]:
-        """Ends of what a rank's group of transfers takes of its cores, when all of these have begun."""
-        return self._of_group.pop(group, [])
 
 
 class Round:

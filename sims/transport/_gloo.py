@@ -51,13 +51,9 @@ class Gloo(Library):
         if effect.deterministic:
             yield from super().all_reduce(operation, rank, effect)
             return
-        copies_s = 0.0
-        if self.wire.copies is not None:
-            ranks, sent = effect.members(self.wire.size), effect.sent(rank, self.wire.size).sum()
-            at = int(np.flatnonzero(ranks == rank)[0])
-            ends = ranks[[at - 1, at]], ranks[[at, (at + 1) % len(ranks)]]
-            came, left = self.wire.copies.seconds(*ends, np.asarray([sent, sent])).tolist()
-            copies_s = came[1] + left[0]
+        copies, size = self.wire.copies, self.wire.size
+        sent = int(effect.sent(rank, size).sum())
+        copies_s = 0.0 if copies is None else copies.ring_seconds(rank, effect.members(size), sent)
         yield from self.wire.together(operation, rank, lambda: self._ring(effect), copies_s)
 
     def pair(self, operation: Operation, rank: int, effect: Send | Recv) -> Waits:

@@ -22,7 +22,8 @@ from sims.cluster import NO_LINK, OPERATIONS, TRANSPORTS, Placement
 from sims.device import DeviceProfile, Work
 from sims.network import FluidNetwork
 from sims.transport._buses import Bus
-from sims.transport._collectives import Copies, Library, Operation, Waits, Wire
+from sims.transport._collectives import Library, Operation, Waits, Wire
+from sims.transport._copies import Copies
 from sims.transport._gloo import Gloo
 from sims.transport._grpc import Grpc
 from sims.transport._nccl import Nccl
@@ -148,7 +149,9 @@ class Transport:
         its turn, so that they end after ceil(i / m) times what one needs, i = 1 to n.
         """
         places = max(1, self.placement.cluster.cores // self.profiles[rank].cores)
-        turns = sum(-(-place // places) for place in range(1, ranks + 1)) / ranks
+        sharing = min(ranks, self.placement.core_ranks(rank))
+        rounds, rest = divmod(sharing, places)
+        turns = (rounds + 1) * (places * rounds / 2 + rest) / sharing
         return max(0.0, self._fixed_s(kind, ranks, True) - turns * self._on_cores_s(kind, ranks, True))
 
     def copy(self, rank: int, nbytes: int, *, to_host: bool, after: float = 0.0) -> Waits:

@@ -76,3 +76,19 @@ def seconds_of(simulation: Simulation, rank: int = 0) -> dict[str, float]:
 
 async def exchange_once(rank: Rank) -> None:
     await rank.all_to_all(everyone_sends(rank, 250), label="h", direction="forward", layer=0)
+
+
+def sent_beside_compute(elements: int, seconds: float) -> Callable[[Rank], Any]:
+    """Rank 0 sends fp32 to rank 1, while rank 2 computes; then all meet."""
+
+    async def program(rank: Rank) -> None:
+        tensor = torch.empty(elements, device="meta")
+        if rank.index == 0:
+            await rank.send(tensor, to=1, label="h")
+        elif rank.index == 1:
+            await rank.recv(tensor, source=0, label="h")
+        else:
+            work(rank, seconds)
+        await rank.all_reduce(torch.empty(0, device="meta"), label="together")
+
+    return program

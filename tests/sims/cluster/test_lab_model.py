@@ -20,7 +20,7 @@ from sims.device import OperatorCost, load_device, save_device
 from sims.replay import Replay, record
 from sims.units import Quantity
 from tests.real.measure.test_calibrate import MEASURED, files
-from tests.support.simulated import everyone_sends, timed, work
+from tests.support.simulated import everyone_sends, sent_beside_compute, timed
 
 
 def test_links_carry_payload_at_the_rate_of_frames() -> None:
@@ -133,16 +133,7 @@ def test_senders_of_an_all_to_all_are_done_before_their_receivers() -> None:
 def test_frames_of_shaped_links_are_work_of_the_cores_of_all(lab: str, seconds: float) -> None:
     """A message between two hosts makes the compute of a third one longer, on the only place for ranks of two cores."""
 
-    async def program(rank: Rank) -> None:
-        tensor = torch.empty(2 << 20, device="meta")
-        if rank.index == 0:
-            await rank.send(tensor, to=1, label="h")
-        elif rank.index == 1:
-            await rank.recv(tensor, source=0, label="h")
-        else:
-            work(rank, 0.5)
-        await rank.all_reduce(torch.empty(0, device="meta"), label="together")
-
+    program = sent_beside_compute(2 << 20, 0.5)
     plain = load_cluster(lab)
     assert plain.cores == 2 and plain.transport.copying is None and (plain.framing is None) == (seconds == 0)
     whole, less = (

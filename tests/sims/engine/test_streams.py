@@ -27,6 +27,7 @@ from tests.support.simulated import (
     exchange_once,
     plain,
     seconds_of,
+    sent_beside_compute,
     timed,
     work,
 )
@@ -270,6 +271,17 @@ def test_what_runs_on_shared_cores_delays_no_transfer(
     assert paid.makespan_s - free.makespan_s == pytest.approx(last + 6e-3 - explained)
 
 
+def test_ranks_of_other_hosts_explain_nothing(tmp_path: Path) -> None:
+    """Two hosts with a core and two ranks each: of 6 ms, 1 ms runs on a core, and two ranks have had it after 1.5 ms on
+    average, however many ranks there are elsewhere."""
+    software = '[transport.measured.all_to_all]\n4 = "6 ms"\n[transport.cores.all_to_all]\n4 = "1 ms"\n'
+    clusters = [
+        replace(plain(tmp_path, transport=more, nic="1 GB/s"), cores=1, ranks_per_host=2) for more in ("", software)
+    ]
+    free, paid = (timed(exchange_once, 4, cluster, shapes_only=True) for cluster in clusters)
+    assert paid.makespan_s - free.makespan_s == pytest.approx(2e-3 + 6e-3 - 1.5e-3, rel=1e-3)
+
+
 @pytest.mark.parametrize(("cores", "times"), [(1, 3.0), (2, 1.5), (3, 0.0)])
 def test_copies_between_ranks_take_the_cores_that_these_share(tmp_path: Path, cores: int, times: float) -> None:
     """Ranks on a fast network move a byte in 10 us: three of them on one core take three times as long as one would, on
@@ -286,16 +298,7 @@ def test_copies_between_ranks_take_the_cores_that_these_share(tmp_path: Path, co
 def test_copies_take_cores_from_a_rank_that_computes(tmp_path: Path) -> None:
     """Two ranks exchange while the third has their only core for its compute, which takes as much longer."""
 
-    async def program(rank: Rank) -> None:
-        tensor = torch.empty(5000, device="meta")
-        if rank.index == 0:
-            await rank.send(tensor, to=1, label="h")
-        elif rank.index == 1:
-            await rank.recv(tensor, source=0, label="h")
-        else:
-            work(rank, 0.5)
-        await rank.all_reduce(torch.empty(0, device="meta"), label="together")
-
+    program = sent_beside_compute(5000, 0.5)
     cluster = replace(plain(tmp_path, 3, nic="1 GB/s"), cores=1, one_machine=True)
     slow = replace(cluster, transport=replace(cluster.transport, copying=Quantity(1e5)))
     free, paid = (timed(program, 3, each, shapes_only=True) for each in (cluster, slow))
