@@ -57,6 +57,8 @@ def add_validate(parser: argparse.ArgumentParser) -> None:
         text = f"of models on graphs that are named (default: {size})"
         parser.add_argument(f"--{name}", type=whole_in(1, MOST_WIDTH), default=size, metavar="N", help=text)
     parser.add_argument("--calibration", type=Path, metavar="DIR", help="of this machine (default: measured now)")
+    runs = "real runs of a cell, minutes apart, whose median counts (default: 5)"
+    parser.add_argument("--runs", type=whole_in(1, MOST_REPLAYS), default=5, metavar="N", help=runs)
     replays = "replays that the 90 %% interval of a prediction rests on; 0: no intervals (default: 40)"
     parser.add_argument("--replays", type=whole_in(0, MOST_REPLAYS), metavar="N", help=replays)
     budget = "do not begin cells that would end later, calibrations apart: 90m, 4h (default: 4h); a later call goes on"

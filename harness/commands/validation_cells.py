@@ -3,7 +3,7 @@
     calibration/threads-1/                device and collectives of two ranks over loopback, `reference.json`
     calibration/threads-1/2x1-2/          collectives between the hosts of a lab, or of other numbers of ranks
     blocks/KEY/device.toml                the device with neighbour sums on the blocks of one partition
-    measured/ID.json, ID-again1.json      typical seconds and traffic of a real run, and of its repetitions
+    measured/ID.json, ID-run2.json        typical seconds and traffic of a real run, and of its repetitions
     predicted/KEY/seconds.json            those of the simulated run, with intervals and the model's ablations
     cells/ID.json                         the record of the cell
 
@@ -14,6 +14,7 @@ are made again, unless they are asked for.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,6 @@ from harness.machine import code_version, kept_json, write_atomically
 from harness.running import validation
 from harness.running.drift import reference_seconds, watching
 from harness.running.results import Result
-from harness.running.validation_study import ValidationCell
 from real.measure.calibrate import RANKS, calibrate_links_to
 from sims.cluster import load_cluster
 from sims.explain import MECHANISMS, at_pace, without
@@ -69,6 +69,7 @@ class Validator:
         out: the folder of everything.
         given: a calibration that is there already.
         replays: of intervals; None for as many as usual.
+        runs: how often a cell is measured: what a machine does in the seconds of one run is no error of a prediction.
         force: make everything again.
         any_code: keep what other code has measured.
         ablation: also predict without every mechanism of the model.
@@ -78,32 +79,31 @@ class Validator:
     out: Path
     given: Path | None = None
     replays: int | None = None
+    runs: int = 1
     force: bool = False
     any_code: bool = False
     ablation: bool = False
     quiet: bool = False
 
-    def record(self, cell: ValidationCell) -> dict[str, Any]:
-        """Measure and predict a cell, unless that is kept; returns its record.
+    def is_kept(self, config: RunConfig, number: int) -> bool:
+        """Whether there is a measurement of a cell's `number`-th run, from 0, that counts."""
+        return not self.force and self._measurement(config, number).exists()
+
+    def record(self, config: RunConfig, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Predict a cell, unless that is kept, and hold it against its `runs`; returns its record.
 
         Raises:
-            CellFailed: a run did not reach its end.
+            CellFailed: the simulated run did not reach its end.
             InputError: a calibration that is not there.
         """
-        calibration = self.calibration(cell.config)
-        measured = self._measured(cell)
-        foretold = self._predicted(cell.config, calibration)
-        same = measured.pop("traffic") == foretold.pop("traffic")
+        calibration = self.calibration(config)
+        foretold = self._predicted(config, calibration)
+        traffic, measured = foretold.pop("traffic"), validation.over_runs(runs)
         pace = measured["reference"] / calibration.reference if calibration.reference else 1.0
-        found = validation.validation_record(cell.config, measured, foretold, same)
-        found |= {"repeat": cell.repeat, "pace": pace, "at_pace": _at(foretold["paces"], pace)}
-        found |= {"without": foretold["without"]}
-        write_atomically(_made(self.out / "cells") / f"{_name(cell)}.json", as_json(found))
+        found = validation.validation_record(config, measured, foretold, all(run["traffic"] == traffic for run in runs))
+        found |= {"pace": pace, "at_pace": _at(foretold["paces"], pace), "without": foretold["without"]}
+        write_atomically(_made(self.out / "cells") / f"{config.run_id()}.json", as_json(found))
         return found
-
-    def ahead(self, cells: list[ValidationCell]) -> list[RunConfig]:
-        """Configs of the cells whose measurement is not kept yet."""
-        return [cell.config for cell in cells if self.force or not self._measurement(cell).exists()]
 
     def calibration(self, config: RunConfig) -> Calibration:
         """The given calibration, an earlier one, or one made now: of the device once, of collectives for every number
@@ -133,12 +133,17 @@ class Validator:
             calibrate_links_to(folder / where, ranks, jitter=jitter, threads=threads, hosts=lab, pace=pace)
         return Calibration(folder / "device.toml", folder / where / "cluster.toml", reference)
 
-    def _measurement(self, cell: ValidationCell) -> Path:
-        return self.out / "measured" / f"{_name(cell)}.json"
+    def _measurement(self, config: RunConfig, number: int) -> Path:
+        return self.out / "measured" / f"{config.run_id()}{f'-run{number + 1}' if number else ''}.json"
 
-    def _measured(self, cell: ValidationCell) -> dict[str, Any]:
-        """Typical seconds, traffic and foreign load of a real run and the reference time beside it, kept or new."""
-        config, path, code = cell.config, self._measurement(cell), code_version("harness", "real")
+    def measured(self, config: RunConfig, number: int) -> dict[str, Any]:
+        """Typical seconds, traffic and foreign load of a cell's `number`-th real run, from 0, and the reference time
+        beside it: kept or new.
+
+        Raises:
+            CellFailed: the run did not reach its end.
+        """
+        path, code = self._measurement(config, number), code_version("harness", "real")
         what = f"measured {config.training.method} on {config.cluster.name}"
         if (kept := self._kept(path, "" if self.any_code else code, what)) is not None:
             return kept
@@ -246,10 +251,6 @@ def _keep(path: Path, code: str, found: dict[str, Any]) -> dict[str, Any]:
 def _made(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def _name(cell: ValidationCell) -> str:
-    return cell.config.run_id() + (f"-again{cell.repeat}" if cell.repeat else "")
 
 
 def _epochs(result: Result) -> dict[str, Any]:

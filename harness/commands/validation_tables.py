@@ -24,6 +24,10 @@ AT_PACE = ("at the machine's pace", "90th")
 INSIDE = "in the interval, at the pace"
 """Column of measurements that lie in the 90 % interval, and in the same around the prediction at the pace."""
 
+MEDIAN_OFF, NORMAL = 1.2533, (0.6745, 1.6449)
+"""Standard error of the median of n normal values, times sqrt(n), in their standard deviation; and the median and the
+90th percentile of how far a normal value is off, in its own."""
+
 FEWEST = 4
 """Cells below which a study needs no tables of groups."""
 
@@ -36,7 +40,7 @@ def summaries(records: Sequence[CellRecord]) -> list[Any]:
     made = [_groups("links", quiet, _links), _groups("ranks", quiet, lambda r: str(r["parts"]))]
     made += [_groups("model", quiet, lambda r: f"{r['model']}, {r['partitioner']}")]
     made += [_groups("method", quiet, lambda r: str(r["method"]).partition(":")[0]), _components(quiet)]
-    made += [_paces(quiet)] if any(record.get("repeat") for record in quiet) else []
+    made += [_runs(quiet)] if any(len(record["runs"]) > 1 for record in quiet) else []
     return [*made, *([_ablation(quiet)] if any(record.get("without") for record in quiet) else [])]
 
 
@@ -101,24 +105,29 @@ def _components(records: Sequence[CellRecord]) -> Any:
     return table(f"errors of components that are over {MATTERS:.0%} of the epoch", heading, rows)
 
 
-def _paces(records: Sequence[CellRecord]) -> Any:
-    """Cells that were measured more than once: by how much they differ, and without the machine's change of pace."""
-    by_cell: dict[tuple[Any, ...], list[CellRecord]] = {}
+def _runs(records: Sequence[CellRecord]) -> Any:
+    """By how much runs of the same cell differ, as measured and at the machine's pace, and what errors that alone makes
+    of a prediction that is right: of a median of normal values, on a logarithmic scale."""
+    groups: dict[str, list[CellRecord]] = {}
     for record in records:
-        key = (record["method"], record["dataset"], record["model"], record["parts"], record["cluster"])
-        by_cell.setdefault(key, []).append(record)
-    rows = []
-    for (method, _, model, parts, cluster), found in by_cell.items():
-        if len(found) < 2:
-            continue
-        epochs = [record["measured"]["epoch"] for record in found]
-        expected = [record["at_pace"]["epoch"] for record in found]
-        rows.append(
-            [method, model, f"{cluster}, {parts}", " ".join(f"{1e3 * each:.4g}" for each in epochs),
-             f"{epochs[-1] / epochs[0] - 1:+.1%}", f"{expected[-1] / expected[0] - 1:+.1%}"]
-        )  # fmt: skip
-    heading = ["method", "model", "cluster", "epochs ms", "change", "of that by the machine's pace"]
-    return table("cells that were measured again", heading, rows)
+        if len(record["runs"]) > 1:
+            groups.setdefault(_links(record), []).append(record)
+    rows = [[name, *_differences(found)] for name, found in groups.items()]
+    rows.append(["all", *_differences([record for found in groups.values() for record in found])])
+    heading = ["links", "cells", "runs", "runs differ by", "at the machine's pace", "error by that: median", "90th"]
+    return table("runs of the same cells (standard deviation)", heading, rows)
+
+
+def _differences(records: Sequence[CellRecord]) -> list[str]:
+    runs = sum(len(record["runs"]) for record in records)
+    freedom, squares = runs - len(records), np.zeros(2)
+    for record in records:
+        epochs, beside = (np.log([run[name] for run in record["runs"]]) for name in ("epoch", "reference"))
+        squares += [np.sum((each - each.mean()) ** 2) for each in (epochs, epochs - beside)]
+    plain, paced = np.sqrt(squares / freedom)
+    error = MEDIAN_OFF * plain * float(np.mean([1 / np.sqrt(len(record["runs"])) for record in records]))
+    half, most = (_percent(part * error) for part in NORMAL)
+    return [str(len(records)), str(runs), _percent(plain), _percent(paced), half, most]
 
 
 def _ablation(records: Sequence[CellRecord]) -> Any:

@@ -29,8 +29,8 @@ WARM_UP = 5
 MATTERS = 0.05
 """Share of the epoch below which a component is not judged."""
 
-CELL_S = 49.0
-"""Seconds of a cell of 25 epochs before any has been run here: 48 of them took 39 minutes (docs/validation.md)."""
+RUN_S, PREDICTION_S = 8.0, 12.0
+"""Seconds of a real run of 25 epochs, and of a prediction, before any has been made here."""
 
 WORKLOADS: dict[str, dict[str, Any]] = {
     "heavy": {
@@ -90,18 +90,18 @@ def with_method(config: RunConfig, method: str) -> RunConfig:
     return config.changed(method=method)
 
 
-def seconds_left(done: Sequence[tuple[RunConfig, float]], rest: Sequence[RunConfig]) -> float:
-    """Expected seconds of the cells `rest`, from the seconds of those that were run.
+def seconds_left(done: Sequence[tuple[RunConfig, float]], rest: Sequence[RunConfig], first: float) -> float:
+    """Expected seconds of the runs `rest`, from the seconds of those that are done.
 
-    A cell is expected to take as long as its method did on the same graph, in the mean, or else on any graph, or else
-    as all cells did; before the first one, `CELL_S` per 25 epochs.
+    A run is expected to take as long as its method did on the same graph, in the mean, or else on any graph, or else
+    as all did; before the first one, `first`.
     """
     total = 0.0
     for cell in rest:
         method, dataset = cell.training.method, cell.data.dataset
         alike = [[s for c, s in done if c.training.method == method and c.data.dataset == dataset]]
         alike += [[s for c, s in done if c.training.method == method], [s for _, s in done]]
-        nearest = next((seconds for seconds in alike if seconds), [CELL_S * cell.training.epochs / 25])
+        nearest = next((seconds for seconds in alike if seconds), [first])
         total += statistics.fmean(nearest)
     return total
 
@@ -119,6 +119,23 @@ def typical(epochs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {**found, "spread": float(high - low)}
 
 
+def over_runs(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What is typical of several runs of one cell, without those that other programs disturbed if not all were.
+
+    Medians of the components, of the `reference` beside them and of the `foreign_load`; `spread`: the interquartile
+    range of a run's epochs, in the median, or of the runs if that is more; and `runs`: epoch and reference of every
+    one.
+    """
+    quiet = [run for run in runs if run["foreign_load"] <= FOREIGN] or list(runs)
+    found: dict[str, Any] = {
+        name: statistics.median(run[name] for run in quiet)
+        for name in (*VALIDATED_COMPONENTS, "spread", "foreign_load", "reference")
+    }
+    low, high = np.quantile([run["epoch"] for run in quiet], (0.25, 0.75))
+    found["spread"] = max(found["spread"], float(high - low))
+    return found | {"runs": [{name: run[name] for name in ("epoch", "reference")} for run in quiet]}
+
+
 def traffic(epochs: Sequence[Mapping[str, Any]]) -> list[Any]:
     """Bytes of every epoch by direction and layer, and by tier if any crossed it."""
     return [
@@ -130,8 +147,8 @@ def traffic(epochs: Sequence[Mapping[str, Any]]) -> list[Any]:
 def validation_record(
     config: RunConfig, measured: Mapping[str, Any], predicted: Mapping[str, Any], same: bool
 ) -> dict[str, Any]:
-    """The record of one cell in the JSON file; `measured` has the components, `spread` and `foreign_load`, `predicted`
-    the components, and their 90 % intervals in `interval` where there are some."""
+    """The record of one cell in the JSON file; `measured` is what `over_runs` returns, `predicted` has the components,
+    and their 90 % intervals in `interval` where there are some."""
     seconds = {name: measured[name] for name in (*VALIDATED_COMPONENTS, "spread")}
     return {
         "method": config.training.method,
@@ -141,6 +158,7 @@ def validation_record(
         "cluster": config.cluster.name,
         "predicted": {name: predicted[name] for name in VALIDATED_COMPONENTS},
         "measured": seconds,
+        "runs": measured["runs"],
         "interval": {name: list(ends) for name, ends in predicted.get("interval", {}).items()},
         "bytes_equal": same,
         "epochs": config.training.epochs - WARM_UP,

@@ -2,8 +2,7 @@
 
 In round r the i-th place trains the (i + r)-th workload with `vanilla`, which the order of methods is judged against,
 and with the next `EACH` methods in turn that take the workload. So every prefix of the study mixes all kinds of links
-and numbers of hosts, and a method comes back on other links with another model. Between rounds some cells of the round
-are measured again, to tell how much of the error is the machine's own change.
+and numbers of hosts, and a method comes back on other links with another model.
 """
 
 from __future__ import annotations
@@ -41,37 +40,25 @@ PLACES = (
 )
 """Labs of 2, 3 and 4 hosts; neighbours in this order differ in links and hosts."""
 
-ROUNDS, EACH, AGAIN = 4, 2, 3
-"""Rounds: every place trains every workload once. Methods beside `vanilla` of a place and round. Every so many places
-the cell of `vanilla` is measured again after the round."""
+ROUNDS, EACH = 4, 2
+"""Rounds: every place trains every workload once. Methods beside `vanilla` of a place and round."""
 
 
-class ValidationCell(NamedTuple):
-    """One cell: its real run, and how often it has been measured before."""
-
-    config: RunConfig
-    repeat: int = 0
-
-
-def study_cells(base: RunConfig, places: Sequence[StudyPlace] = PLACES, rounds: int = ROUNDS) -> list[ValidationCell]:
-    """The cells of the study in the order in which they are measured.
+def study_rounds(base: RunConfig, places: Sequence[StudyPlace] = PLACES, rounds: int = ROUNDS) -> list[list[RunConfig]]:
+    """The real runs of the study's cells, round by round, in the order in which they are measured.
 
     Args:
         base: settings that all cells share; one thread a rank.
     """
-    found, names = list[ValidationCell](), list(validation.WORKLOADS)
-    turns = {len(places) * number + at: names[(at + number) % len(names)]
-             for number in range(rounds) for at in range(len(places))}  # fmt: skip
-    waiting = list[str]()  # methods that have been passed over, because they do not take a workload
-    following = _in_turn()
-    for turn, name in turns.items():
-        place, values = places[turn % len(places)], validation.WORKLOADS[name]
-        config = base.changed(**values, cluster=place.cluster, parts=place.ranks, mode="real", threads=1)
-        for method in ("vanilla", *_next_methods(config, waiting, following)):
-            found.append(ValidationCell(validation.with_method(config, method)))
-        if (turn + 1) % len(places) == 0:
-            exact = [cell.config for cell in found if not cell.repeat and cell.config.training.method == "vanilla"]
-            found += [ValidationCell(config, 1) for config in exact[-len(places) :: AGAIN]]
+    names, waiting = list(validation.WORKLOADS), list[str]()  # waiting: passed over, as they do not take a workload
+    following, found = _in_turn(), list[list[RunConfig]]()
+    for number in range(rounds):
+        found.append([])
+        for at, place in enumerate(places):
+            values = validation.WORKLOADS[names[(at + number) % len(names)]]
+            config = base.changed(**values, cluster=place.cluster, parts=place.ranks, mode="real", threads=1)
+            for method in ("vanilla", *_next_methods(config, waiting, following)):
+                found[-1].append(validation.with_method(config, method))
     return found
 
 

@@ -65,6 +65,13 @@ of each other and take cores from those that are timed."""
 FOLLOWING_SIZES = SIZES[:4]
 """Bytes: up to 64 KiB, where the software decides."""
 
+PASSES = 3
+"""How often all kinds and sizes are gone through, each time with a share of the repetitions: a virtual machine changes
+its pace for seconds, in which others would be measured than those that they are compared with."""
+
+LEAST_S = 1e-6
+"""Seconds that a collective takes at least: a difference of long times may be none, or less."""
+
 RESTED_S = 20e-3
 """Seconds that ranks compute between two collectives, as between exchanges of a training."""
 
@@ -81,9 +88,14 @@ ASIDE_S = 4e-3
 """Seconds that a rank sleeps after a collective of up to 4 MiB, and for every 4 MiB of a larger one, where ranks
 outnumber cores: longer than ranks end apart."""
 
-HIDING_S = 20e-3
-"""Seconds of compute behind a started all-to-all of up to 4 MiB, and for every 4 MiB of a larger one: longer than it
-takes."""
+HIDING_S, HIDING_MIB_S = 8e-3, 5e-3
+"""Seconds of compute behind a started all-to-all: the second for every MiB, and the first at least. That is longer than
+the exchange takes, but not by much: the compute's own noise grows with it."""
+
+_RESTING_S = tuple(ms * 1e-3 for ms in RESTING_MS)
+
+Timing = tuple[str, int, float]
+"""A kind, its bytes, and the seconds of compute before it."""
 
 Repetition = tuple[float, float, float]
 """When a rank began and ended, and the seconds that its threads ran on cores in between."""
@@ -151,7 +163,8 @@ class MemoryPasses:
 
 
 async def probe(rank: Rank, budget_s: float, sizes: Sequence[int] = SIZES, fewest: int = FEWEST_TIMED) -> Probed:
-    """Time every kind at every size, about `budget_s` with the compute in between, and at least `fewest` times each.
+    """Time every kind at every size, about `budget_s` with the compute in between, and at least `fewest` times each,
+    in PASSES.
 
     Returns:
         What was measured; it is the same on every rank.
@@ -159,47 +172,60 @@ async def probe(rank: Rank, budget_s: float, sizes: Sequence[int] = SIZES, fewes
     await rank.all_reduce(torch.zeros(1), label="begin together")
     await pass_checked_epochs(rank)
     rank.clock.begin_epoch()
-    passes = MemoryPasses()
-    points, cores = dict[str, list[LinePoint]](), dict[str, list[LinePoint]]()
+    memory = MemoryPasses()
     asked = [(kind, nbytes, RESTED_S) for kind in KINDS for nbytes in sizes]
     asked += [(kind, nbytes, 0.0) for kind in FOLLOWING for nbytes in FOLLOWING_SIZES]
+    rested = [(kind, RESTING_BYTES, each) for kind in RESTING_KINDS for each in (0.0, RESTED_S, *_RESTING_S)]
+    found = await _in_passes(rank, list(dict.fromkeys(asked + rested)), memory, budget_s, fewest)
+    points, cores = dict[str, list[LinePoint]](), dict[str, list[LinePoint]]()
     for kind, nbytes, computed_s in asked:
-        times, ran = await _seconds(rank, kind, nbytes, computed_s, passes, budget_s, fewest)
-        for of, found in ((points, times), (cores, ran)):
-            low, high = np.quantile(found.numpy(), (0.25, 0.75)).tolist()
-            point = float(sent(kind, nbytes, rank.size)), trimmed_mean(found), high - low
+        for of, times in zip((points, cores), found[kind, nbytes, computed_s], strict=True):
+            low, high = np.quantile(times.numpy(), (0.25, 0.75)).tolist()
+            point = float(sent(kind, nbytes, rank.size)), max(trimmed_mean(times), LEAST_S), high - low
             of.setdefault(kind if computed_s else following(kind), []).append(point)
-    resting = await _resting(rank, passes, budget_s, fewest)
     rank.clock.end_epoch()
-    return Probed(points, resting, cores)
+    return Probed(
+        points, _resting({(kind, each): trimmed_mean(found[kind, size, each][0]) for kind, size, each in rested}), cores
+    )
 
 
-async def _resting(rank: Rank, passes: MemoryPasses, budget_s: float, fewest: int) -> dict[int, float]:
-    """See `Probed.resting`: the mean of RESTING_KINDS; empty where rest makes no difference to them."""
-    computed = {0.0: 0, RESTED_S: 0} | {ms * 1e-3: ms for ms in RESTING_MS}
+async def _in_passes(
+    rank: Rank, asked: Sequence[Timing], memory: MemoryPasses, budget_s: float, fewest: int
+) -> dict[Timing, tuple[torch.Tensor, torch.Tensor]]:
+    """The seconds of every repetition of every timing, and those of cores, as of `_seconds`, over all passes."""
+    found = dict[Timing, list[tuple[torch.Tensor, torch.Tensor]]]()
+    for _ in range(PASSES):
+        for timing in asked:
+            part = await _seconds(rank, *timing, memory, budget_s / PASSES, math.ceil(fewest / PASSES))
+            found.setdefault(timing, []).append(part)
+    return {
+        timing: (torch.cat([s for s, _ in parts]), torch.cat([r for _, r in parts])) for timing, parts in found.items()
+    }
+
+
+def _resting(seconds: dict[tuple[str, float], float]) -> dict[int, float]:
+    """See `Probed.resting`: the mean of RESTING_KINDS; empty where rest makes no difference to them.
+
+    `seconds`: of a kind after so many seconds of compute.
+    """
     shares = []
     for kind in RESTING_KINDS:
-        seconds = {
-            computed_s: trimmed_mean(
-                (await _seconds(rank, kind, RESTING_BYTES, computed_s, passes, budget_s, fewest))[0]
-            )
-            for computed_s in computed
-        }
-        if (whole := seconds[RESTED_S] - seconds[0.0]) > CERTAIN * seconds[RESTED_S]:
-            shares.append([max(0.0, (seconds[ms * 1e-3] - seconds[0.0]) / whole) for ms in RESTING_MS])
+        at_once, rested = seconds[kind, 0.0], seconds[kind, RESTED_S]
+        if (whole := rested - at_once) > CERTAIN * rested:
+            shares.append([max(0.0, (seconds[kind, each] - at_once) / whole) for each in _RESTING_S])
     return dict(zip(RESTING_MS, np.mean(shares, axis=0).tolist(), strict=True)) if shares else {}
 
 
 async def _seconds(
-    rank: Rank, kind: str, nbytes: int, computed_s: float, passes: MemoryPasses, budget_s: float, fewest: int
+    rank: Rank, kind: str, nbytes: int, computed_s: float, memory: MemoryPasses, budget_s: float, fewest: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Seconds of every repetition of one kind and size after so much compute, and those that a rank's threads run on
     cores for it, mean over ranks: float64 [repetitions] each."""
-    repeats = _repeats(rank, nbytes, computed_s * (3 if kind == "started" else 1), budget_s, fewest)
+    repeats = _repeats(rank, nbytes, computed_s, budget_s, fewest)
     if kind == "started":
-        found = await _hidden(rank, nbytes, repeats, passes)
+        found = await _hidden(rank, nbytes, repeats, memory)
     else:
-        found = await _timed(rank, kind, nbytes, repeats, passes, computed_s)
+        found = await _timed(rank, kind, nbytes, repeats, memory, computed_s)
     each = 2 if kind == "pair" else 1  # there and back
     marks = torch.zeros(rank.size, len(found), 3, dtype=torch.float64)
     marks[rank.index] = torch.tensor(found, dtype=torch.float64)
@@ -264,16 +290,16 @@ def _repeats(rank: Rank, nbytes: int, computed_s: float, budget_s: float, fewest
 
 
 async def _timed(
-    rank: Rank, kind: str, nbytes: int, repeats: int, passes: MemoryPasses, computed_s: float
+    rank: Rank, kind: str, nbytes: int, repeats: int, memory: MemoryPasses, computed_s: float
 ) -> list[Repetition]:
     """Begin and end of every repetition, each after so many seconds of compute, about, and the seconds that the rank's
     threads ran in between; NaN of a rank that has no part in it."""
-    make, pieces, times = _effects(rank, kind, nbytes), passes.pieces(computed_s), []
+    make, pieces, times = _effects(rank, kind, nbytes), memory.pieces(computed_s), []
     aside = ASIDE_S * max(1, nbytes >> 22) if pieces and rank.size > len(usable_cores()) else 0.0
     for _ in range(repeats + WARM_UP):
         if kind in APART and pieces:
             await rank.all_reduce(torch.zeros(1), label="compute together")
-        passes.over(pieces)
+        memory.over(pieces)
         effects = [build() for build in make[:1]]
         begin, ran = time.perf_counter(), -time.process_time()
         for build in make:
@@ -284,39 +310,36 @@ async def _timed(
     return times[WARM_UP:]
 
 
-async def _hidden(rank: Rank, nbytes: int, repeats: int, passes: MemoryPasses) -> list[Repetition]:
+async def _hidden(rank: Rank, nbytes: int, repeats: int, memory: MemoryPasses) -> list[Repetition]:
     """What an all-to-all costs its rank that is complete before it is waited for: 0, seconds, and seconds, of every
     repetition.
 
     These are the seconds that the rank's threads run on cores to start it, to carry it and to wait for it, and what the
     compute that hides it runs longer than passes over as much memory just before and after. Which of the two it is
     depends on whether the threads that carry the exchange get their core while it starts or later; their sum does not.
-    The latter is a small difference of long times, which may be anything in one repetition: the median of all counts,
-    and none below 0. All are seconds of cores, not of the clock: where ranks outnumber cores, those in which another
-    rank computes are no cost of the exchange.
+    The latter is a small difference of long times, which may be anything in one repetition, below 0 too. All are
+    seconds of cores, not of the clock: where ranks outnumber cores, those in which another rank computes are no cost of
+    the exchange.
     """
-    (make,), beside, spent, longer = _effects(rank, "started", nbytes), passes.pieces(RESTED_S), list[float](), []
-    hiding, run_s = passes.pieces(HIDING_S * max(1, nbytes >> 22)), time.process_time
+    (make,), beside, found = _effects(rank, "started", nbytes), memory.pieces(RESTED_S), list[Repetition]()
+    hiding, run_s = memory.pieces(max(HIDING_S, HIDING_MIB_S * (nbytes >> 20))), time.process_time
     for _ in range(repeats + WARM_UP):
         await rank.all_reduce(torch.zeros(1), label="compute together")  # or fast ranks would wait for slow ones below
         alone = -run_s()
-        passes.over(beside)
+        memory.over(beside)
         alone += run_s()
         effect, begin = make(), run_s()
         handle = await rank.start(effect)
-        started = run_s()
-        passes.over(hiding)
-        computed = run_s()
+        memory.over(hiding)
         await rank.wait(handle)
         end = run_s()
         del effect, handle
         alone -= run_s()
-        passes.over(beside)
+        memory.over(beside)
         alone += run_s()
-        spent.append(started - begin + end - computed)
-        longer.append(computed - started - alone * hiding / (2 * beside))
-    typical = max(0.0, float(np.median(longer[WARM_UP:])))
-    return [(0.0, seconds + typical, seconds + typical) for seconds in spent[WARM_UP:]]
+        seconds = end - begin - alone * hiding / (2 * beside)
+        found.append((0.0, seconds, seconds))
+    return found[WARM_UP:]
 
 
 def _effects(rank: Rank, kind: str, nbytes: int) -> list[Callable[[], Effect]]:

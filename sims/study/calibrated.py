@@ -66,6 +66,9 @@ WAITS, BRIEF_WAITS = (0.0, 0.002, 0.01, 0.05, 0.3), (0.0, 0.01, 0.1)
 IDLED, BRIEF_IDLED = ((1_000, 16), (20_000, 128), (40_000, 160)), ((1_000, 16), (20_000, 96))
 """Nodes and columns of the graphs on which they do so: the smallest first."""
 
+SHARING_TURNS = (1, 2, 1, 2, 1, 2, 1)
+"""Processes a core, in the order in which they are timed to find out what sharing costs."""
+
 IDLING = "idling:"
 
 LARGE = 1 << 30
@@ -174,8 +177,8 @@ def add_idling(device: Path, *, threads: int, brief: bool = False) -> None:
 def add_sharing(device: Path, *, threads: int) -> None:
     """Measure what ranks compute longer where two share each core, and write it into the device file.
 
-    The same training is timed in as many processes as there are cores, in twice as many, and once more in as many, by
-    the processor's time that each takes. Ranks of several threads, whose time cannot be told from their turns, keep
+    The same training is timed in as many processes as there are cores and in twice as many, in turn (SHARING_TURNS),
+    by the processor's time that each takes. Ranks of several threads, whose time cannot be told from their turns, keep
     what is assumed.
 
     Raises:
@@ -185,11 +188,14 @@ def add_sharing(device: Path, *, threads: int) -> None:
     if threads > 1:
         return
     configs = [small_run("vanilla", *size, threads, quick=True).changed(model="sage") for size in IDLED]
-    alone, shared, again = (
-        np.reshape([epoch.seconds for epoch in measure_operators(IDLING + "0", configs, copies).epochs], (copies, -1))
-        for copies in (core_count(), 2 * core_count(), core_count())
-    )
-    longer = np.log(2 * shared.mean(axis=0) / (alone.mean(axis=0) + again.mean(axis=0)))
+
+    def seconds(copies: int) -> np.ndarray:
+        epochs = measure_operators(IDLING + "0", configs, copies).epochs
+        return np.asarray(np.reshape([epoch.seconds for epoch in epochs], (copies, -1)).mean(axis=0))
+
+    turns = np.stack([seconds(core_count() * number) for number in SHARING_TURNS])
+    shared = np.asarray(SHARING_TURNS) > 1
+    longer = np.log(turns[shared].mean(axis=0) / turns[~shared].mean(axis=0))
     note = f"{2 * core_count()} ranks on {core_count()} cores, of {len(configs)} graphs"
     end = math.exp(math.hypot(NORMAL_90 * float(longer.std(ddof=1)), math.log(SPREADS["measured"])))
     sharing = fitted(math.exp(float(longer.mean())), note)

@@ -34,6 +34,9 @@ ACCOMPANIED, ACCOMPANIED_EPOCHS = tuple(itertools.product(("vanilla", "sylvie-s"
 BRIEF_ACCOMPANIED = (*itertools.product(("vanilla",), BRIEF_GRAPHS), ("sylvie-s:bits=1", BRIEF_GRAPHS[-1]))
 """What a brief calibration trains for that."""
 
+PASSES = 3
+"""How often all of these runs are made, one after the other: a virtual machine changes its pace for seconds."""
+
 LEAST_FACTOR = 0.8
 """Below 1 by no more than caches are worth: in noisy runs of small graphs the cost of effects could explain it all."""
 
@@ -75,14 +78,16 @@ def add_contention(
         for method, size in trained
     ]
     there = "local" if hosts is None else hosts.name
-    measured = np.asarray([_computing(running.run(each.changed(mode="real", cluster=there))) for each in configs])
+    real = [each.changed(mode="real", cluster=there) for each in configs]
+    measured = np.median([[_computing(running.run(each)) for each in real] for _ in range(PASSES)], axis=0)
     cases = (_Case(profile, hosts), _Case(probe, hosts))
     predicted, more = np.transpose([_simulated(each, folder, cases) for each in configs])
     effects = (more - predicted) / STEP_S
     design = np.stack([predicted, effects * SCALE_S], axis=1) / measured[:, None]
     share, extra = lsq_linear(design, np.ones(len(configs)), bounds=([LEAST_FACTOR, 0.0], np.inf)).x
     off = _apart(measured / (predicted * float(share) + effects * float(extra * SCALE_S)))
-    note = f"fitted to {len(configs)} real runs of {ranks} ranks, whose compute it leaves {100 * off:.0f} % apart"
+    what = f"{len(configs)} real runs of {ranks} ranks, {PASSES} times each"
+    note = f"fitted to {what}, whose compute it leaves {100 * off:.0f} % apart"
     crowding, end = fitted(float(share), note), math.exp(math.hypot(NORMAL_90 * off, math.log(SPREADS["measured"])))
     crowding = replace(crowding, range=(crowding.value / end, crowding.value * end))
     program = f"{1e6 * profile.effect.value:.0f} us of the program; the rest {note}"
