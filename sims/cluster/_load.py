@@ -133,7 +133,8 @@ def of_lab(lab: LabSpec) -> Cluster:
     acknowledged = Quantity(ACKNOWLEDGED, "published", "bytes back per byte of payload, frames of 66", ends)
     slowest = min((rate for rate in lab.rates if rate is not None), default=0.0)
     busy = lab.hosts > machine.cores > 0 and slowest > FORWARDED
-    framing = Quantity(framing_rate(slowest), "measured", "benchmarks.lab", (1 / 1.5, 1.5)) if slowest else None
+    framed = framing_rate(slowest) if slowest else 0.0
+    framing = Quantity(framed, "measured", "benchmarks.lab", (framed / 1.5, framed * 1.5)) if slowest else None
     half = Quantity(lab.delay / 2 + copying.latency.value / 2, copying.latency.source)
     return replace(
         machine,

@@ -13,7 +13,7 @@ import pytest
 from harness.config import RunConfig
 from harness.errors import InputError
 from harness.kernels.work import Work
-from sims.cluster import SHAPED, load_cluster, place
+from sims.cluster import SHAPED, known_clusters, load_cluster, place
 from sims.device import load_device, save_device
 from sims.device._costs import OperatorCost
 from sims.replay import Changes
@@ -35,13 +35,13 @@ CLUSTER = "ethernet-10g"
 
 
 @cache
-def prediction(method: str = "vanilla", cluster: str = CLUSTER) -> RecordedPrediction:
-    """Of a small graph on two ranks."""
+def prediction(method: str = "vanilla", cluster: str = CLUSTER, parts: int = 2) -> RecordedPrediction:
+    """Of a small graph."""
     config = RunConfig.of(
-        dataset="synthetic:nodes=300,degree=6,classes=3,features=8", method=method, mode="sim", parts=2, epochs=4,
+        dataset="synthetic:nodes=300,degree=6,classes=3,features=8", method=method, mode="sim", parts=parts, epochs=4,
         cluster=cluster, eval_every=-1,
     )  # fmt: skip
-    return predicted(config, place(load_cluster(cluster), 2))
+    return predicted(config, place(load_cluster(cluster), parts))
 
 
 def test_a_number_may_state_its_range(tmp_path: Path) -> None:
@@ -187,6 +187,21 @@ def test_an_interval_holds_the_prediction_and_is_the_same_again() -> None:
     assert twice["seconds"]["epoch"] == pytest.approx([2 * low, 2 * high])
     exact = replace(made, inputs=())
     assert interval_of(exact, seconds, 8)["seconds"]["epoch"] == [seconds["epoch"]] * 2
+
+
+@pytest.mark.parametrize("name", [*known_clusters(), "lab:2xunshaped", "lab:3x1gbit", "lab:4x100mbit"])
+def test_ranges_hold_their_value_and_are_no_more_than_a_factor_of_four_either_way(name: str) -> None:
+    """A rate that is drawn as nearly none makes a simulation endless."""
+    for each in inputs_of(load_cluster(name), {}):
+        assert 0.25 <= each.low <= 1 <= each.high <= 4, each
+
+
+@pytest.mark.parametrize("links", ["100mbit", "1gbit", "unshaped"])
+def test_a_lab_whose_ranks_share_cores_has_an_interval(links: str) -> None:
+    made = prediction(cluster=f"lab:3x{links}", parts=3)
+    seconds = made.seconds({})
+    low, high = interval_of(made, seconds, 8)["seconds"]["epoch"]
+    assert seconds["epoch"] / 3 < low < seconds["epoch"] < high < 3 * seconds["epoch"]
 
 
 def test_knowing_an_input_narrows_the_interval() -> None:
