@@ -1,4 +1,4 @@
-"""How many of the kept measurements (docs/validation.md) lie in 90 % intervals of their predictions.
+"""How many of the kept measurements (docs/validation-history.md) lie in 90 % intervals of their predictions.
 
     python -m benchmarks.coverage [--replays 40]
     python -m benchmarks.coverage --ablation [--calibration DIR]
@@ -33,7 +33,7 @@ from sims.explain import MECHANISMS, without
 from sims.replay import Replay
 from sims.uncertainty import RecordedPrediction, interval_of, predicted, prediction_of
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "validation.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "validation-history.md"
 LABS = {
     "Unshaped links": "lab:2xunshaped",
     "Links of 1 Gb/s": "lab:2x1gbit",

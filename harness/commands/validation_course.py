@@ -48,8 +48,7 @@ class Course:
         """The runs of a round's cells that were begun and did not fail."""
         found = dict[RunConfig, list[dict[str, Any]]]()
         for config in cells:
-            spent = time.monotonic() - self._begin - self._calibrating
-            if self._ahead(config) and spent + self._seconds_of([*found, config]) > self.budget:
+            if self._ahead(config) and self._seconds_of([*found, config]) > self._budget_left():
                 self.late.append(words(config))
             else:
                 self._run_again(config, found)
@@ -118,8 +117,11 @@ class Course:
             self._predicted, rest, validation.PREDICTION_S
         )
 
+    def _budget_left(self) -> float:
+        return self.budget - (time.monotonic() - self._begin - self._calibrating)
+
     def _left(self) -> str:
-        seconds = self._seconds_of(self._cells)
+        seconds = min(self._seconds_of(self._cells), max(self._budget_left(), 0.0))
         return f"; about {duration(seconds)} left" if seconds else ""
 
     def _say(self, line: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from real.measure._lines import Line, copying_rates
-from real.measure.link_probes import FOLLOWING, RESTED_S, following
+from real.measure.link_probes import KINDS, RESTED_S, following
 
 UNITS = {
     "launch": (1e-6, "us"),
@@ -95,7 +95,7 @@ def cluster_toml(measured: dict[str, Any]) -> str:
         f"rested = {_with_unit(RESTED_S, 1e-3, 'ms')}",
     ]
     for timed in next(iter(links.values())):
-        kind = next((kind for kind in FOLLOWING if following(kind) == timed), "")
+        kind = next((kind for kind in KINDS if following(kind) == timed), "")
         head, after = ("measured", "cores") if not kind else ("following", "cores_following")
         text += _costs(f"transport.{head}.{kind or timed}", {size: by_kind[timed] for size, by_kind in links.items()})
         if timed in next(iter(cores.values())):

@@ -54,16 +54,13 @@ all_reduce adds in rank order, ring is the library's own; broadcast has every ra
 and its receive, from even ranks to odd ones; started is what an all-to-all costs a rank that hides it behind
 compute, in seconds of its cores."""
 
-FOLLOWING = ("all_to_all", "counted", "all_reduce", "ring", "broadcast", "pair")
-"""Kinds that are timed without compute in between too, as small exchanges that follow one another: threads and caches
-are warm then."""
-
 APART = ("broadcast", "pair")
 """Kinds in which a rank does not wait for all others: without an all-reduce before the compute, ranks would run ahead
 of each other and take cores from those that are timed."""
 
 FOLLOWING_SIZES = SIZES[:4]
-"""Bytes: up to 64 KiB, where the software decides."""
+"""Bytes, up to 64 KiB, of collectives that are timed without compute in between too, as small exchanges that follow one
+another: threads and caches are warm then, and software decides. One that is started is waited for at once."""
 
 PASSES = 3
 """How often all kinds and sizes are gone through, each time with a share of the repetitions: a virtual machine changes
@@ -106,7 +103,7 @@ class Probed(msgspec.Struct, frozen=True):
 
     Attributes:
         points: (bytes that a rank sends, typical seconds, spread: interquartile range in seconds), by kind, and by
-            `following` of the kinds in FOLLOWING.
+            `following` of each.
         cores: the same as points, of the seconds that one rank's threads run on cores for a collective.
         resting: milliseconds of compute before a small collective -> how much of the way its cost has come from that
             of one that follows at once to that of one after RESTED_S.
@@ -174,7 +171,7 @@ async def probe(rank: Rank, budget_s: float, sizes: Sequence[int] = SIZES, fewes
     rank.clock.begin_epoch()
     memory = MemoryPasses()
     asked = [(kind, nbytes, RESTED_S) for kind in KINDS for nbytes in sizes]
-    asked += [(kind, nbytes, 0.0) for kind in FOLLOWING for nbytes in FOLLOWING_SIZES]
+    asked += [(kind, nbytes, 0.0) for kind in KINDS for nbytes in FOLLOWING_SIZES]
     rested = [(kind, RESTING_BYTES, each) for kind in RESTING_KINDS for each in (0.0, RESTED_S, *_RESTING_S)]
     found = await _in_passes(rank, list(dict.fromkeys(asked + rested)), memory, budget_s, fewest)
     points, cores = dict[str, list[LinePoint]](), dict[str, list[LinePoint]]()
@@ -223,7 +220,7 @@ async def _seconds(
     cores for it, mean over ranks: float64 [repetitions] each."""
     repeats = _repeats(rank, nbytes, computed_s, budget_s, fewest)
     if kind == "started":
-        found = await _hidden(rank, nbytes, repeats, memory)
+        found = await _hidden(rank, nbytes, repeats, memory, computed_s)
     else:
         found = await _timed(rank, kind, nbytes, repeats, memory, computed_s)
     each = 2 if kind == "pair" else 1  # there and back
@@ -310,19 +307,22 @@ async def _timed(
     return times[WARM_UP:]
 
 
-async def _hidden(rank: Rank, nbytes: int, repeats: int, memory: MemoryPasses) -> list[Repetition]:
+async def _hidden(
+    rank: Rank, nbytes: int, repeats: int, memory: MemoryPasses, computed_s: float = RESTED_S
+) -> list[Repetition]:
     """What an all-to-all costs its rank that is complete before it is waited for: 0, seconds, and seconds, of every
     repetition.
 
     These are the seconds that the rank's threads run on cores to start it, to carry it and to wait for it, and what the
-    compute that hides it runs longer than passes over as much memory just before and after. Which of the two it is
-    depends on whether the threads that carry the exchange get their core while it starts or later; their sum does not.
-    The latter is a small difference of long times, which may be anything in one repetition, below 0 too. All are
-    seconds of cores, not of the clock: where ranks outnumber cores, those in which another rank computes are no cost of
-    the exchange.
+    compute that hides it runs longer than passes over as much memory just before and after, for `computed_s` each.
+    Which of the two it is depends on whether the threads that carry the exchange get their core while it starts or
+    later; their sum does not. The latter is a small difference of long times, which may be anything in one repetition,
+    below 0 too. All are seconds of cores, not of the clock: where ranks outnumber cores, those in which another rank
+    computes are no cost of the exchange.
     """
-    (make,), beside, found = _effects(rank, "started", nbytes), memory.pieces(RESTED_S), list[Repetition]()
-    hiding, run_s = memory.pieces(max(HIDING_S, HIDING_MIB_S * (nbytes >> 20))), time.process_time
+    (make,), beside, found = _effects(rank, "started", nbytes), memory.pieces(computed_s), list[Repetition]()
+    hiding = memory.pieces(max(HIDING_S, HIDING_MIB_S * (nbytes >> 20))) if computed_s else 0
+    each, run_s = hiding / max(2 * beside, 1), time.process_time
     for _ in range(repeats + WARM_UP):
         await rank.all_reduce(torch.zeros(1), label="compute together")  # or fast ranks would wait for slow ones below
         alone = -run_s()
@@ -337,7 +337,7 @@ async def _hidden(rank: Rank, nbytes: int, repeats: int, memory: MemoryPasses) -
         alone -= run_s()
         memory.over(beside)
         alone += run_s()
-        seconds = end - begin - alone * hiding / (2 * beside)
+        seconds = end - begin - alone * each
         found.append((0.0, seconds, seconds))
     return found[WARM_UP:]
 

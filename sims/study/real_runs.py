@@ -60,7 +60,8 @@ def add_contention(
     Ranks that exchange compute longer: by a constant per effect, and by a factor, which is below 1 where ranks of one
     process, in which operators were timed, took caches from each other. Both are fitted to the compute seconds of the
     real runs, so predictions are at the pace that the machine had then. Their range is what the fit leaves, with what
-    a measured number is off in general, since that pace changes.
+    the same run differs by from one time to the next, or what a measured number is off in general if that is more,
+    since that pace changes.
 
     Args:
         folder: `device.toml` with operators, and `cluster.toml`.
@@ -79,16 +80,19 @@ def add_contention(
     ]
     there = "local" if hosts is None else hosts.name
     real = [each.changed(mode="real", cluster=there) for each in configs]
-    measured = np.median([[_computing(running.run(each)) for each in real] for _ in range(PASSES)], axis=0)
+    runs = np.asarray([[_computing(running.run(each)) for each in real] for _ in range(PASSES)])
+    measured = np.median(runs, axis=0)
     cases = (_Case(profile, hosts), _Case(probe, hosts))
     predicted, more = np.transpose([_simulated(each, folder, cases) for each in configs])
     effects = (more - predicted) / STEP_S
     design = np.stack([predicted, effects * SCALE_S], axis=1) / measured[:, None]
     share, extra = lsq_linear(design, np.ones(len(configs)), bounds=([LEAST_FACTOR, 0.0], np.inf)).x
     off = _apart(measured / (predicted * float(share) + effects * float(extra * SCALE_S)))
-    what = f"{len(configs)} real runs of {ranks} ranks, {PASSES} times each"
+    again = math.sqrt(np.log(runs).var(axis=0, ddof=1).mean())
+    what = f"{len(configs)} real runs of {ranks} ranks, {PASSES} times each ({100 * again:.0f} % apart)"
     note = f"fitted to {what}, whose compute it leaves {100 * off:.0f} % apart"
-    crowding, end = fitted(float(share), note), math.exp(math.hypot(NORMAL_90 * off, math.log(SPREADS["measured"])))
+    another = max(math.log(SPREADS["measured"]), NORMAL_90 * again)
+    crowding, end = fitted(float(share), note), math.exp(math.hypot(NORMAL_90 * off, another))
     crowding = replace(crowding, range=(crowding.value / end, crowding.value * end))
     program = f"{1e6 * profile.effect.value:.0f} us of the program; the rest {note}"
     effect = fitted(profile.effect.value + float(extra * SCALE_S), program)

@@ -79,7 +79,9 @@ class Transport:
         beside, sent = self._spec.beside, int(effect.sent(rank, self.placement.size).sum())
         if self._spec.copying is not None and self.wire.copies is not None and self.wire.copies.shares[rank]:
             beside = None  # copies take their cores where and when they run
-        return self._operation_s["started"], sent / beside.value if beside else 0.0
+        since = self.env.now - self._ended[rank]
+        spent = self._software_s(self._fixed_s, "started", self.placement.size, since)
+        return spent, sent / beside.value if beside else 0.0
 
     def core_seconds(self, rank: int, effect: Effect, begins: float) -> float:
         """What the software of an effect that begins at a time takes of cores that its rank shares, in seconds."""

@@ -16,7 +16,8 @@ from docs.generate.site._sandbox import REPOSITORY
 DOCS = REPOSITORY / "docs"
 GUIDE = {
     "advise": "decide", "graphs": "decide", "workloads": "decide", "lab": "decide",
-    "validation": "evidence", "accuracy": "evidence", "studies": "evidence", "gpu": "evidence", "network": "evidence",
+    "validation": "evidence", "validation-history": "evidence", "accuracy": "evidence", "studies": "evidence",
+    "gpu": "evidence", "network": "evidence",
     "reference": "reference", "glossary": "reference",
     "architecture": "inside", "extending": "inside", "mutations": "inside",
 }  # fmt: skip

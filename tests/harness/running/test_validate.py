@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from harness.cli import main
 from harness.commands import validate as command_module
 from harness.commands import validation_cells as cells_module
+from harness.commands import validation_course as course_module
 from harness.commands.validation_tables import summaries
 from harness.config import RunConfig
 from harness.errors import InputError
@@ -30,12 +31,13 @@ from harness.running.validation import (
     WARM_UP,
     cells,
     kendall,
+    over_runs,
     traffic,
     typical,
     validation_record,
     verdict,
 )
-from harness.running.validation_study import EACH, PLACES, ROUNDS, StudyPlace, ValidationCell, study_cells, takes_model
+from harness.running.validation_study import EACH, PLACES, ROUNDS, StudyPlace, study_rounds, takes_model
 from reports.draw.validation import write_validation
 from sims.explain import MECHANISMS
 from tests.real.measure.test_calibrate import MEASURED, files
@@ -50,9 +52,10 @@ def made(method: str, predicted: float, measured: float, cluster: str = "local",
         "epoch": measured,
         "spread": 1e-3,
         "foreign_load": load,
+        "reference": 1.0,
     }
     return validation_record(
-        config, times, dict.fromkeys(VALIDATED_COMPONENTS, predicted / 4) | {"epoch": predicted}, same=True
+        config, over_runs([times]), dict.fromkeys(VALIDATED_COMPONENTS, predicted / 4) | {"epoch": predicted}, same=True
     )
 
 
@@ -81,20 +84,18 @@ def test_cells_cover_every_method_graph_and_cluster() -> None:
 
 
 def test_the_study_spreads_every_method_over_links_and_models() -> None:
-    """By a rule: all methods, every workload on every place, `vanilla` in every group, and cells measured again."""
-    found = study_cells(RunConfig.of(epochs=20))
-    once = [cell.config for cell in found if not cell.repeat]
-    assert len(once) == len(set(once)) == len(PLACES) * ROUNDS * (1 + EACH)
+    """By a rule: all methods, every workload on every place, and `vanilla` in every group."""
+    rounds = study_rounds(RunConfig.of(epochs=20))
+    once = [config for cells in rounds for config in cells]
+    assert len(rounds) == ROUNDS and len(once) == len(set(once)) == len(PLACES) * ROUNDS * (1 + EACH)
     groups = {(c.cluster.name, c.cut.parts, c.data.dataset) for c in once}
     assert len(groups) == len(PLACES) * len(validation.WORKLOADS)
     assert {c.data.dataset for c in once if c.training.method == "vanilla"} == {c.data.dataset for c in once}
     names = {name for name, kind in METHODS.own().items() if kind.facts.cut != "none"}
     assert {c.training.method.partition(":")[0] for c in once} == names and "single" not in names
     assert {c.cut.parts for c in once} == {2, 3, 4} and {c.model.name for c in once} == {"gcn", "sage", "gat"}
-    first = once[: len(PLACES) * (1 + EACH)]
-    assert {c.cluster.name for c in first} == {place.cluster for place in PLACES}, "a round is on all links"
-    again = [cell.config for cell in found if cell.repeat]
-    assert again and set(again) < set(once) and {c.training.method for c in again} == {"vanilla"}
+    for each in rounds:
+        assert {c.cluster.name for c in each} == {place.cluster for place in PLACES}, "a round is on all links"
     assert all(takes_model(c.training.method, c) for c in once)
     assert any(c.training.method == "ec-graph-s:fanouts=10/5/5" for c in once), "a fan-out for each of three layers"
 
@@ -116,26 +117,26 @@ def test_typical_options_fit_the_depth_of_the_model() -> None:
 
 
 def test_time_left_is_that_of_cells_alike() -> None:
-    def cell(method: str, dataset: str, epochs: int = 25) -> RunConfig:
-        return RunConfig.of(method=method, dataset=dataset, epochs=epochs)
+    def cell(method: str, dataset: str) -> RunConfig:
+        return RunConfig.of(method=method, dataset=dataset, epochs=25)
 
     rest = [cell("vanilla", "a"), cell("vanilla", "b"), cell("cdfgnn", "a")]
-    assert validation.seconds_left([], [*rest, cell("vanilla", "a", 50)]) == 5 * validation.CELL_S
+    assert validation.seconds_left([], rest, 7.0) == 3 * 7.0
     done = [(cell("vanilla", "a"), 10.0), (cell("vanilla", "a"), 20.0), (cell("sylvie-s", "b"), 60.0)]
-    assert validation.seconds_left(done, rest) == 15 + 15 + 30
-    assert validation.seconds_left(done, []) == 0
+    assert validation.seconds_left(done, rest, 7.0) == 15 + 15 + 30
+    assert validation.seconds_left(done, [], 7.0) == 0
 
 
 def test_methods_that_refuse_a_workload_are_named_and_the_others_are_run() -> None:
     workloads = {"two": {"dataset": COMMAND[2], "model": "gcn", "layers": 2, "hidden": 8}}
     base = RunConfig.of(epochs=7)
     found = cells(["local"], workloads, "vanilla,ec-graph-s:fanouts=1", 0, base)
-    kept, refused = command_module._runnable([ValidationCell(config) for config in found], chosen=False)
-    assert [cell.config.training.method for cell in kept] == ["vanilla"]
+    kept, refused = command_module._runnable([found[1:], found[:1]], chosen=False)
+    assert [[config.training.method for config in cells] for cells in kept] == [[], ["vanilla"]]
     assert refused == [f"ec-graph-s:fanouts=1 on {COMMAND[2]}: ec-graph-s: fanouts=1 has 1 hops; the model has 2"]
     for configs, chosen in ((found, True), (found[1:], False)):
         with pytest.raises(InputError, match="has 1 hops"):
-            command_module._runnable([ValidationCell(config) for config in configs], chosen=chosen)
+            command_module._runnable([configs], chosen=chosen)
 
 
 @given(steady=st.lists(st.floats(1e-4, 10), min_size=20, max_size=40), wait=st.sampled_from([0.0, 2.0]))
@@ -144,6 +145,22 @@ def test_typical_epochs_leave_the_warm_up_and_the_wait_out(steady: list[float], 
     assert found["epoch"] == pytest.approx(statistics.median(steady))
     assert found["compute"] == pytest.approx(found["epoch"] / 4)
     assert 0 <= found["spread"] <= max(steady) - min(steady) + 1e-12
+
+
+def test_runs_of_a_cell_count_by_their_median_and_disturbed_ones_only_where_all_are() -> None:
+    """The spread is that of the epochs of a run, in the median, or that of the runs where that is more."""
+
+    def run(seconds: float, load: float = 0.0) -> dict[str, Any]:
+        times = dict.fromkeys(VALIDATED_COMPONENTS, seconds / 4) | {"epoch": seconds, "spread": 0.1}
+        return times | {"foreign_load": load, "reference": 2 * seconds}
+
+    found = over_runs([run(1.0), run(9.0, load=0.5), run(1.3), run(1.04)])
+    assert (found["epoch"], found["halo"], found["reference"], found["foreign_load"]) == (1.04, 0.26, 2.08, 0.0)
+    assert found["spread"] == pytest.approx(0.15), "the quartiles of 1.0, 1.04 and 1.3"
+    assert [each["epoch"] for each in found["runs"]] == [1.0, 1.3, 1.04]
+    assert over_runs([run(1.0), run(1.01)])["spread"] == 0.1
+    disturbed = over_runs([run(9.0, load=0.5), run(8.0, load=0.4)])
+    assert (disturbed["epoch"], disturbed["foreign_load"], len(disturbed["runs"])) == (8.5, 0.45, 2)
 
 
 def test_traffic_leaves_out_tiers_that_nothing_crossed() -> None:
@@ -226,7 +243,7 @@ def test_from_calibration_to_records(
     calibration.mkdir()
     files(calibration, MEASURED)
     out, target = tmp_path / "out", tmp_path / "records.json"
-    command = [*COMMAND, "--methods", "sylvie-s:bits=1", "--epochs", "7", "--out", str(out)]
+    command = [*COMMAND, "--methods", "sylvie-s:bits=1", "--epochs", "7", "--runs", "2", "--out", str(out)]
     command += ["--calibration", str(calibration), "--json", str(target)]
     assert main(command) == 0, capsys.readouterr().err
     records = json.loads(target.read_text())
@@ -241,9 +258,10 @@ def test_from_calibration_to_records(
         rest = r["predicted"]["epoch"] - parts
         assert -1e-12 <= rest < 0.15 * r["predicted"]["epoch"], "the rest waits for a jitter of 4 %"
         assert 0 < r["measured"]["compute"] < r["measured"]["epoch"]
+        assert statistics.median(run["epoch"] for run in r["runs"]) == r["measured"]["epoch"]
     assert records[0]["measured"]["codec"] > 0
     kept = sorted([*out.glob("measured/*.json"), *out.glob("predicted/*/seconds.json")])
-    assert len(kept) == 2
+    assert len(kept) == 3 and len({len(path.read_bytes()) for path in kept[:2]}) == 2, "two runs and a prediction"
     before = [path.stat().st_mtime_ns for path in kept]
     capsys.readouterr()
     assert main(command) == 0
@@ -276,6 +294,7 @@ def test_a_cell_that_fails_does_not_end_the_study(
     monkeypatch.setattr("harness.running.run", run)
     monkeypatch.setattr("harness.running.run_opened", lambda opened: run(opened.config))
     command = [*COMMAND[:-1], "--epochs", "7", "--calibration", str(calibration), "--out", str(tmp_path / "out")]
+    command += ["--runs", "2"]
     assert main([*command, "--methods", "sylvie-s,vanilla", "--json", str(tmp_path / "records.json")]) == 1
     why = "diverged: the loss of epoch 3 is not finite"
     said = capsys.readouterr()
@@ -287,9 +306,11 @@ def test_a_cell_that_fails_does_not_end_the_study(
 
 def test_a_study_in_short(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """`--study`: every method on every cluster of it, with tables and a figure; real runs are replaced by known
-    times, a tenth above the predicted ones."""
+    times, a tenth above the predicted ones. All cells are measured once before any is again."""
+    began: list[str] = []
 
     def run(config: RunConfig) -> Result:
+        began.append(f"{config.training.method} {config.run.mode}")
         seconds = {"vanilla": 0.02}.get(config.training.method, 0.01) * (1.1 if config.run.mode == "real" else 1.0)
         return Result(config, "done", epochs(*[seconds] * config.training.epochs), {})
 
@@ -299,34 +320,37 @@ def test_a_study_in_short(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     monkeypatch.setattr(validation, "FOREIGN", float("inf"))  # other tests run beside it
     monkeypatch.setattr("harness.running.run", run)
     monkeypatch.setattr("harness.running.run_opened", lambda opened: run(opened.config))
+    places = [StudyPlace("local", 2), StudyPlace("local", 3)]
     small = {"small": {"dataset": COMMAND[2], "model": "gcn", "layers": 2, "hidden": 8, "partitioner": "hash"}}
     monkeypatch.setattr(validation, "WORKLOADS", small)
-    monkeypatch.setattr(command_module, "study_cells", lambda base: study_cells(base, [StudyPlace("local", 2)], 1))
-    command = ["validate", "--study", "--ablation", "--epochs", "7", "--calibration", str(calibration)]
+    monkeypatch.setattr(command_module, "study_rounds", lambda base: study_rounds(base, places, 1))
+    command = ["validate", "--study", "--ablation", "--epochs", "7", "--runs", "3", "--calibration", str(calibration)]
     command += ["--out", str(out), "--json", str(tmp_path / "records.json")]
     assert main(command) == 0, capsys.readouterr().err
     said = capsys.readouterr().out
     records = json.loads((tmp_path / "records.json").read_text())
-    assert [r["method"] for r in records] == ["vanilla", "bns-gcn", "pipegcn", "vanilla"]
-    assert [r["repeat"] for r in records] == [0, 0, 0, 1]
+    methods = ["vanilla", "bns-gcn", "pipegcn", "vanilla", "sar", "cagnet"]
+    assert [r["method"] for r in records] == methods
+    assert [name.partition(" ")[0] for name in began if name.endswith("real")] == 3 * methods
+    assert all(len(r["runs"]) == 3 for r in records)
     assert all(r["error"] == pytest.approx(1 / 1.1 - 1) for r in records)
     assert {"scatter.svg", "table.csv"} <= {path.name for path in out.iterdir()}
-    assert len(list((out / "cells").glob("*.json"))) == 4 and len(list((out / "cells").glob("*-again1.json"))) == 1
-    assert len(list((out / "blocks").iterdir())) == 1, "methods with equal blocks share what these take"
+    assert len(list((out / "cells").glob("*.json"))) == 6 and len(list((out / "measured").glob("*.json"))) == 18
+    assert len(list((out / "blocks").iterdir())) == 2, "methods with equal blocks share what these take"
     assert all(set(r["without"]) == {*MECHANISMS, cells_module.SUMS} for r in records)
-    for words in ("errors of epochs by links", "by method", "measured again", "without one of its mechanisms"):
+    for words in ("errors of epochs by links", "by method", "runs of the same cells", "without one of its mechanisms"):
         assert words in said
 
 
 def test_cells_that_would_end_after_the_budget_are_not_begun(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first cell takes_model all the time there is; kept ones take none, so that a later call goes on."""
+    """The first cell takes all the time there is; kept ones take none, so that a later call goes on."""
     began: list[str] = []
 
     def run(config: RunConfig) -> Result:
         began.append(f"{config.training.method} {config.run.mode}")
-        monkeypatch.setattr(validation, "seconds_left", lambda done, rest: 1e6 * len(rest))
+        monkeypatch.setattr(validation, "seconds_left", lambda done, rest, first: 1e6 * len(rest))
         return Result(config, "done", epochs(*[0.01] * config.training.epochs), {})
 
     calibration = tmp_path / "calibration"
@@ -335,19 +359,20 @@ def test_cells_that_would_end_after_the_budget_are_not_begun(
     monkeypatch.setattr("harness.running.run", run)
     monkeypatch.setattr("harness.running.run_opened", lambda opened: run(opened.config))
     command = [*COMMAND[:-1], "--epochs", "7", "--calibration", str(calibration), "--out", str(tmp_path / "out")]
-    command += ["--methods", "vanilla,sylvie-s", "--budget", "10m"]
+    command += ["--methods", "vanilla,sylvie-s", "--budget", "10m", "--runs", "1"]
     assert main(command) == 0
     said = capsys.readouterr()
     assert began == ["vanilla real", "vanilla sim"]
     late = f"not begun, since they would end after the budget of 10 min 0 s: sylvie-s on {COMMAND[2]}, local; the same"
     assert late in " ".join(said.out.split())
-    assert "2 cells: about 27 s after calibrating, of at most 10 min 0 s" in " ".join(said.err.split())
-    monkeypatch.setattr(validation, "seconds_left", lambda done, rest: 1.0 * len(rest))
+    expected = 2 * (validation.RUN_S * 7 / 25 + validation.PREDICTION_S)
+    assert f"2 cells: about {expected:.0f} s after calibrating, of at most 10 min 0 s" in " ".join(said.err.split())
+    monkeypatch.setattr(validation, "seconds_left", lambda done, rest, first: 1.0 * len(rest))
     assert main(command) == 0
     assert began == ["vanilla real", "vanilla sim", "sylvie-s real", "sylvie-s sim"]
     capsys.readouterr()
     hours = count(step=3600.0)
-    monkeypatch.setattr(command_module, "time", SimpleNamespace(monotonic=lambda: next(hours)))
+    monkeypatch.setattr(course_module, "time", SimpleNamespace(monotonic=lambda: next(hours)))
     assert main(command) == 0, "cells that are measured are shown, however long predicting them takes"
     assert "not begun" not in (said := capsys.readouterr().out) and said.count("sylvie-s") and len(began) == 4
 
@@ -360,18 +385,44 @@ def test_what_a_calibration_takes_is_no_time_of_a_cell(tmp_path: Path, monkeypat
         now[0] += 600.0
         return cells_module.Calibration(tmp_path, tmp_path)
 
-    def recorded(self: cells_module.Validator, cell: ValidationCell) -> dict[str, Any]:
+    def measured(self: cells_module.Validator, config: RunConfig, number: int) -> dict[str, Any]:
         now[0] += 10.0
+        return {"epoch": 1.0}
+
+    def recorded(self: cells_module.Validator, config: RunConfig, runs: list[Any]) -> dict[str, Any]:
+        now[0] += 3.0
         return made("vanilla", 1.0, 1.0)
 
     monkeypatch.setattr(cells_module.Validator, "calibration", calibrated)
+    monkeypatch.setattr(cells_module.Validator, "measured", measured)
     monkeypatch.setattr(cells_module.Validator, "record", recorded)
-    monkeypatch.setattr(validation, "seconds_left", lambda done, rest: known.append([s for _, s in done]) or 0.0)
-    monkeypatch.setattr(command_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    cells = [ValidationCell(RunConfig.of(dataset=COMMAND[2], seed=seed)) for seed in (1, 2)]
-    records, _, late = command_module._run(cells, cells_module.Validator(tmp_path, quiet=True), 15.0)
-    assert known[-1] == [10.0]
-    assert len(records) == 2 and not late, "the budget is one of cells"
+    left = lambda done, rest, first: known.append([s for _, s in done]) or 0.0  # noqa: E731
+    monkeypatch.setattr(validation, "seconds_left", left)
+    monkeypatch.setattr(course_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    cells = [RunConfig.of(dataset=COMMAND[2], seed=seed) for seed in (1, 2)]
+    course = course_module.Course(cells_module.Validator(tmp_path, runs=2), [cells], 25.0)
+    course.run()
+    assert known[-2:] == [[10.0] * 4, [3.0] * 2], "of runs, and of predictions"
+    assert len(course.records) == 2 and not course.late, "the budget is one of cells"
+
+
+def test_a_run_that_fails_leaves_its_cell_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one after the first: what is left of a cell says nothing of it."""
+    tried: list[int] = []
+
+    def measured(self: cells_module.Validator, config: RunConfig, number: int) -> dict[str, Any]:
+        tried.append(config.training.seed)
+        if config.training.seed == 1 and number == 1:
+            raise cells_module.CellFailed("a rank was killed")
+        return {"epoch": 1.0}
+
+    monkeypatch.setattr(cells_module.Validator, "calibration", lambda self, config: None)
+    monkeypatch.setattr(cells_module.Validator, "measured", measured)
+    monkeypatch.setattr(cells_module.Validator, "record", lambda self, config, runs: {"runs": len(runs)})
+    cells = [RunConfig.of(dataset=COMMAND[2], seed=seed) for seed in (1, 2)]
+    course = course_module.Course(cells_module.Validator(tmp_path, runs=3, quiet=True), [cells], 1e9)
+    course.run()
+    assert tried == [1, 2, 1, 2, 2] and course.records == [{"runs": 3}] and course.failed == ["a rank was killed"]
 
 
 @pytest.mark.parametrize(
@@ -400,18 +451,31 @@ def test_tables_tell_the_machines_change_from_the_models_error() -> None:
     """A cell that took twice as long when the machine had half the pace is predicted well at that pace."""
     records = [made("vanilla", 1.0, 1.0), made("vanilla", 1.0, 2.0), made("sylvie-s", 1.0, 1.0), made("sar", 1.0, 1.0)]
     for record, pace in zip(records, (1.0, 2.0, 1.0, 1.0), strict=True):
-        record |= {"at_pace": {name: s * pace for name, s in record["predicted"].items()}, "repeat": int(pace > 1)}
+        record |= {"at_pace": {name: s * pace for name, s in record["predicted"].items()}}
         record |= {"without": {"jitter": {name: 0.5 * s for name, s in record["predicted"].items()}}}
     shown = {str(each.title): each for each in summaries(records)}
     by_method = rows_of(shown["errors of epochs by method"])
     assert by_method["vanilla"][:5] == ["2", "25.0%", "45.0%", "0.0%", "0.0%"]
     assert by_method["all"][0] == "4"
-    (again,) = rows_of(shown["cells that were measured again"]).values()
-    assert again[-2:] == ["+100.0%", "+100.0%"]
+    assert "runs of the same cells (standard deviation)" not in shown
     without = rows_of(next(each for title, each in shown.items() if "mechanisms" in title))
     assert without["nothing"][0].startswith("0.0%") and without["jitter"][0].startswith("50.0%")
     assert without["jitter"][-1] == "50.0%"
     assert summaries(records[:2]) == []
+
+
+def test_the_table_of_runs_tells_what_error_their_differences_make() -> None:
+    """Two runs a factor of 1.21 apart: a standard deviation of ln(1.21) / sqrt(2), none of it at a pace that moved as
+    much, all of it and more at one that moved the other way."""
+    for beside, paced in (((1.0, 1.21), "0.0%"), ((1.0, 1.0), "13.5%"), ((1.21, 1.0), "27.0%")):
+        records = [made(name, 1.0, 1.0) for name in ("vanilla", "sylvie-s", "sar", "cagnet")]
+        for record in records:
+            record["runs"] = [{"epoch": e, "reference": r} for e, r in zip((1.0, 1.21), beside, strict=True)]
+        shown = {str(each.title): each for each in summaries(records)}
+        found = rows_of(shown["runs of the same cells (standard deviation)"])
+        error = 1.2533 * 0.1348 / 2**0.5
+        off = [f"{100 * part * error:.1f}%" for part in (0.6745, 1.6449)]
+        assert found["loopback"] == found["all"] == ["4", "8", "13.5%", paced, *off]
 
 
 def rows_of(shown: Any) -> dict[str, list[str]]:

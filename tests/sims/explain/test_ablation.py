@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from harness.config import RunConfig
-from real.measure.link_probes import FOLLOWING, following
+from real.measure.link_probes import KINDS, following
 from sims.cluster import load_cluster, place
 from sims.device import OperatorCost, save_device
 from sims.explain import MECHANISMS, at_pace, without
@@ -27,11 +27,11 @@ def in_lab(name: str, method: str, folder: Path) -> RecordedPrediction:
     """Ranks of a lab on two cores that run a method, on a device with all kinds of costs."""
     ranks = int(name[0])
     links = {
-        size: by_kind | {following(kind): msgspec.structs.replace(by_kind[kind], alpha=2e-5) for kind in FOLLOWING}
+        size: by_kind | {following(kind): msgspec.structs.replace(by_kind[kind], alpha=2e-5) for kind in KINDS}
         for size, by_kind in MEASURED["links"].items()
     }
     cores = {
-        size: by_kind | {following(kind): msgspec.structs.replace(by_kind[kind], alpha=1e-5) for kind in FOLLOWING}
+        size: by_kind | {following(kind): msgspec.structs.replace(by_kind[kind], alpha=1e-5) for kind in KINDS}
         for size, by_kind in MEASURED["cores"].items()
     }
     device, _ = files(folder, {**MEASURED, "links": links, "cores": cores})

@@ -116,7 +116,7 @@ def test_what_shared_cores_cost_is_the_time_of_twice_as_many_processes(
     monkeypatch.setattr(calibrated, "measure_operators", timed)
     calibrated.add_sharing(path, threads=1)
     made = load_device(path).sharing
-    assert asked == [cores, 2 * cores, cores]
+    assert asked == [cores * number for number in calibrated.SHARING_TURNS]
     assert made.value == pytest.approx(1.2) and made.source == "measured"
     assert made.factors == pytest.approx((1 / SPREADS["measured"], SPREADS["measured"]), rel=1e-3)
     before = path.read_bytes()
@@ -153,16 +153,18 @@ def test_a_device_file_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert differs == set(calibrated.SUMS)
 
 
-@pytest.mark.parametrize("factor", [1.2, 0.9])
+@pytest.mark.parametrize(("factor", "wobble"), [(1.2, 1.0), (0.9, 1.3)])
 def test_what_real_runs_take_longer_is_told_apart(
-    factor: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    factor: float, wobble: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The fit recovers a factor and 0.3 ms per effect in real runs; the rest of the file is unchanged."""
+    """The fit recovers a factor and 0.3 ms per effect in real runs; the rest of the file is unchanged. The machine is
+    slower in the first pass over them and faster in the last, which widens the range alone."""
     trained = tuple(itertools.product(("vanilla", "sylvie-s", "cdfgnn"), ((400, 8), (4_000, 32))))
     save_device(load_device("cpu-epyc-1core"), tmp_path / "device.toml")
     text = '[hosts]\ncount = 1\nranks_per_host = 4\ndevice = "device.toml"\n[links.loopback]\nbandwidth = "1 GB/s"\n'
     (tmp_path / "cluster.toml").write_text(text + 'latency = "1 us"\n[transport]\nkind = "gloo"\n')
-    before, real, noise = load_device(tmp_path / "device.toml"), real_runs.running.run, iter((1.02, 1 / 1.02) * 3)
+    before, real = load_device(tmp_path / "device.toml"), real_runs.running.run
+    noise = iter([pace * each for pace in (wobble, 1.0, 1 / wobble) for each in (1.02, 1 / 1.02) * 3])
     missing = replace(before, crowding=Quantity(factor), effect=Quantity(before.effect.value + 3e-4))
     on_the_files = str(tmp_path / "cluster.toml")
 
@@ -187,9 +189,10 @@ def test_what_real_runs_take_longer_is_told_apart(
     low, high = made.crowding.factors  # of the runs' compute around the fit
     off = 1.645 * math.log(1.02) * math.sqrt(6 / 4)  # of six runs, two constants
     assert low == pytest.approx(1 / high) and made.crowding.range is not None
-    assert high == pytest.approx(math.exp(math.hypot(off, math.log(SPREADS["measured"]))), rel=0.05)
+    another = max(math.log(SPREADS["measured"]), 1.645 * math.log(wobble))
+    assert high == pytest.approx(math.exp(math.hypot(off, another)), rel=0.05)
     assert made.effect.value - before.effect.value == pytest.approx(3e-4, rel=0.2)
-    assert made.effect.source == "measured" and "6 real runs of 2 ranks" in made.effect.note
+    assert made.effect.source == "measured" and "6 real runs of 2 ranks, 3 times each" in made.effect.note
     assert made.gemm_peak == before.gemm_peak
 
 
@@ -197,7 +200,7 @@ def test_the_cost_of_effects_does_not_explain_compute_away(tmp_path: Path, monke
     """Runs whose seconds go with their effects alone, which are as many as their compute is long but for noise."""
     save_device(load_device("cpu-epyc-1core"), tmp_path / "device.toml")
     known = [(1e-3, 3, 3.1e-3), (2e-3, 5, 4.9e-3), (3e-3, 9, 9.0e-3)]  # compute, effects, measured seconds
-    timed, measured = iter(known), iter(known)
+    timed, measured = iter(known), itertools.cycle(known)
     monkeypatch.setattr(real_runs.running, "run", lambda config: None)
     monkeypatch.setattr(real_runs, "_computing", lambda result: next(measured)[2])
 

@@ -13,7 +13,7 @@ from sims.cluster._software import TransportSpec
 from sims.uncertainty import inputs_of
 from sims.uncertainty._inputs import changed_cluster
 from sims.units import Quantity
-from tests.support.simulated import LATENCY, plain, seconds_of, timed, work
+from tests.support.simulated import LATENCY, everyone_sends, plain, seconds_of, timed, work
 
 SOFTWARE = """
 [transport.measured.all_reduce]
@@ -43,6 +43,27 @@ def reduced(tmp_path: Path, computed: float, software: str = SOFTWARE, rested: s
 @pytest.mark.parametrize(("computed", "seconds"), [(0.0, 1e-3), (10e-3, 2e-3), (20e-3, 3e-3), (1.0, 3e-3)])
 def test_software_grows_with_the_time_since_the_last_one(tmp_path: Path, computed: float, seconds: float) -> None:
     assert reduced(tmp_path, computed) == pytest.approx(seconds, abs=4 * LATENCY)
+
+
+@pytest.mark.parametrize(("computed", "more"), [(0.0, 0.0), (10e-3, 1e-3), (1.0, 2e-3)])
+def test_hidden_exchanges_cost_less_too_where_they_follow_one_another(
+    tmp_path: Path, computed: float, more: float
+) -> None:
+    """What a rank spends on one that it starts so long after another has ended: 1 ms, and more."""
+    software = '[transport.measured.started]\n2 = "3 ms"\n[transport.following.started]\n2 = "1 ms"\n'
+    cluster = plain(tmp_path, transport=f'rested = "20 ms"\n{software}')
+
+    async def program(rank: Rank, apart: float) -> None:
+        for index in range(2):
+            if index:
+                work(rank, apart)
+            await rank.wait(await rank.start(rank.all_to_all(everyone_sends(rank, 0), label="x")))
+
+    halos = [
+        seconds_of(timed(lambda rank, apart=apart: program(rank, apart), 2, cluster, shapes_only=True), 0)["halo"]
+        for apart in (0.0, computed)
+    ]
+    assert halos[1] - halos[0] == pytest.approx(more, abs=LATENCY / 4)
 
 
 def test_a_rank_may_need_no_rest(tmp_path: Path) -> None:
