@@ -91,7 +91,7 @@ the exchange takes, but not by much: the compute's own noise grows with it."""
 
 _RESTING_S = tuple(ms * 1e-3 for ms in RESTING_MS)
 
-Timing = tuple[str, int, float]
+CollectiveTiming = tuple[str, int, float]
 """A kind, its bytes, and the seconds of compute before it."""
 
 Repetition = tuple[float, float, float]
@@ -187,10 +187,10 @@ async def probe(rank: Rank, budget_s: float, sizes: Sequence[int] = SIZES, fewes
 
 
 async def _in_passes(
-    rank: Rank, asked: Sequence[Timing], memory: MemoryPasses, budget_s: float, fewest: int
-) -> dict[Timing, tuple[torch.Tensor, torch.Tensor]]:
+    rank: Rank, asked: Sequence[CollectiveTiming], memory: MemoryPasses, budget_s: float, fewest: int
+) -> dict[CollectiveTiming, tuple[torch.Tensor, torch.Tensor]]:
     """The seconds of every repetition of every timing, and those of cores, as of `_seconds`, over all passes."""
-    found = dict[Timing, list[tuple[torch.Tensor, torch.Tensor]]]()
+    found = dict[CollectiveTiming, list[tuple[torch.Tensor, torch.Tensor]]]()
     for _ in range(PASSES):
         for timing in asked:
             part = await _seconds(rank, *timing, memory, budget_s / PASSES, math.ceil(fewest / PASSES))
