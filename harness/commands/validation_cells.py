@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,7 @@ class Validator:
     any_code: bool = False
     ablation: bool = False
     quiet: bool = False
+    _shared: set[Path] = field(default_factory=set, init=False)  # what this validator has made or found for many cells
 
     def is_kept(self, config: RunConfig, number: int) -> bool:
         """Whether there is a measurement of a cell's `number`-th run, from 0, that counts."""
@@ -118,20 +119,26 @@ class Validator:
         threads, ranks = config.run.threads, config.cut.parts
         folder = self.out / "calibration" / f"threads-{threads}"
         about = folder / REFERENCE
-        if self.force or not about.exists():
+        if self._is_due(about):
             measure(folder, depth="quick", quiet=self.quiet, threads=threads, ranks=(RANKS,))
         reference = msgspec.json.decode(about.read_bytes(), type=Reference).seconds
         lab = parse_lab(config.cluster.name) if is_lab(config.cluster.name) else None
         if lab is None and ranks == RANKS:
             return Calibration(folder / "device.toml", folder / "cluster.toml", reference)
         where = f"{'1x' if lab is None else f'{lab.hosts}x{lab.ranks_per_host}'}-{ranks}"
-        if self.force or not (folder / where / "cluster.toml").exists():
+        if self._is_due(folder / where / "cluster.toml"):
             jitter = load_cluster(folder / "cluster.toml").stragglers.jitter
             if not self.quiet:
                 show([f"measuring collectives of {ranks} ranks, {where}"], stderr())
             pace = reference / reference_seconds()
             calibrate_links_to(folder / where, ranks, jitter=jitter, threads=threads, hosts=lab, pace=pace)
         return Calibration(folder / "device.toml", folder / where / "cluster.toml", reference)
+
+    def _is_due(self, path: Path) -> bool:
+        """Whether a file that serves many cells is to be made now: once, if all is made again."""
+        due = not path.exists() or (self.force and path not in self._shared)
+        self._shared.add(path)
+        return due
 
     def _measurement(self, config: RunConfig, number: int) -> Path:
         return self.out / "measured" / f"{config.run_id()}{f'-run{number + 1}' if number else ''}.json"
@@ -192,7 +199,7 @@ class Validator:
         cut = running.plan_of(config).cut.kind
         key = hashlib.sha256(as_json(decides) + cut.encode() + calibration.device.read_bytes()).hexdigest()
         path = self.out / "blocks" / key / "device.toml"
-        if self.force or not path.exists():
+        if self._is_due(path):
             _made(path.parent)
             pace = calibration.reference / reference_seconds() if calibration.reference else 1.0
             with_blocks(calibration.device, config, path, pace)

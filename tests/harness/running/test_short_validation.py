@@ -21,20 +21,7 @@ METHODS = ("vanilla", "sylvie-s")
 GRAPH = "synthetic:nodes=60000,degree=16,classes=8,features=64,signal=0.7"
 """Its epochs take about 80 ms: a single thread that waits for a core can take the 4 ms of a scheduler's tick."""
 
-COMMAND = [
-    "validate",
-    "--datasets",
-    GRAPH,
-    "--hidden",
-    "128",
-    "--layers",
-    "2",
-    "--epochs",
-    "25",
-    "--runs",
-    "3",
-    "--quiet",
-]
+COMMAND = f"validate --datasets {GRAPH} --hidden 128 --layers 2 --epochs 25 --runs 3 --quiet".split()
 
 
 def reference_seconds() -> float:

@@ -101,3 +101,21 @@ def test_a_run_that_fails_leaves_its_cell_out(tmp_path: Path, monkeypatch: pytes
     course.run()
     assert tried == [1, 2, 1, 2, 2] and course.failed == ["a rank was killed"]
     assert [record["measured"]["epoch"] for record in course.records] == [3.0], "of three runs"
+
+
+def test_what_serves_many_cells_is_made_again_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `--force` too: a calibration takes minutes, and every run of every cell asks for it."""
+    made_in: list[Path] = []
+
+    def measure(folder: Path, **_: Any) -> None:
+        made_in.append(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / cells_module.REFERENCE).write_text('{"seconds": 1.0}')
+
+    monkeypatch.setattr(cells_module, "measure", measure)
+    config = RunConfig.of(dataset=COMMAND[2], cluster="local", parts=2, threads=1)
+    for force, times in ((False, 1), (False, 1), (True, 2)):
+        validator = cells_module.Validator(tmp_path, force=force, quiet=True)
+        for _ in range(3):
+            validator.calibration(config)
+        assert len(made_in) == times
