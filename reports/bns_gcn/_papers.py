@@ -124,10 +124,12 @@ def papers(context: Context) -> tuple[Testbed, Fit, float]:
 def _keep(context: Context, before: dict[Fitted, None], fit: Fit, latency: float) -> None:
     """List the two constants once, without the rounds in which they were found."""
     context.fits.clear()
-    found = (("factor on bandwidths", fit.bandwidth, SOURCE),
-             ("ms of latency between hosts", 1e3 * latency, "Table 6, the all-reduce of p = 1"))  # fmt: skip
-    new = {Fitted(testbed=CLUSTER, constant=name, value=number, row=row): None for name, number, row in found}
-    context.fits.update({**before, **new})
+    found = (
+        Fitted(testbed=CLUSTER, constant="factor on bandwidths", value=fit.bandwidth, row=SOURCE),
+        Fitted(testbed=CLUSTER, constant="latency between hosts", value=1e3 * latency, unit="ms",
+               row="Table 6, the all-reduce of p = 1"),
+    )  # fmt: skip
+    context.fits.update({**before, **dict.fromkeys(found)})
 
 
 def _with_latency(bed: Testbed, seconds: float) -> Testbed:

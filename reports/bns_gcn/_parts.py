@@ -213,7 +213,7 @@ def _partitioned(context: Context, fit: Fit, halo: Halo) -> tuple[list[Row], flo
     part = select(frame, dataset=name, setting=lambda text: f"{how} partition" in text)
     bed = halo.bed(context)
     runs = context.runs([bed.config(m, fit) for m in ("vanilla", as_coded("bns-gcn:p=0.1"))], f"{name}, {how}")
-    gain = ratio(*map(bed.read, runs))
+    gain = ratio(*map(fit.timed, runs))
     label, inner = f"{TITLES[name]}, {how}, {parts} parts", shape(name)[0]
     peaks = [max(demand(run)["epochs"][-1]["peak_memory"]) for run in runs]
     setup, printed = bool(runs[1]["facts"]["memory"]["setup"]), value(part, metric="memory_ratio")

@@ -11,13 +11,15 @@ def link_bandwidth(cluster: str, link: str) -> float:
     return float(load_cluster(cluster).links[link].bandwidth.value)
 
 
-def all_faster(cluster: str, factor: float) -> str:
-    """The cluster with every bandwidth (links and the ceiling of a process) multiplied."""
-    if factor == 1.0:
-        return cluster
-    quantities = load_cluster(cluster).quantities()
-    chosen = [(name, quantity) for name, quantity in quantities if name.endswith((".bandwidth", ".process"))]
-    changes = [f"{name}={format_quantity(quantity.value * factor, 'bandwidth')}" for name, quantity in chosen]
+def all_faster(cluster: str, links: float, process: float | None = None) -> str:
+    """The cluster with the bandwidth of every link multiplied, and by `process`, as a rule the same factor, the ceiling
+    of a process."""
+    factors = {"bandwidth": links, "process": links if process is None else process}
+    changes = []
+    for name, quantity in load_cluster(cluster).quantities():
+        faster = factors.get(name.rpartition(".")[2], 1.0)
+        if faster != 1.0:
+            changes.append(f"{name}={format_quantity(quantity.value * faster, 'bandwidth')}")
     return ":".join([cluster, *changes])
 
 

@@ -1,9 +1,9 @@
 """Seconds of an epoch on a paper's testbed, from counts only: shapes-only runs, with constants fitted on a baseline.
 
 Constants are fitted on baseline rows alone, as few as a testbed allows: a factor on every bandwidth of the cluster
-(links and the ceiling of a process), one on the speed of its devices, and one on the fixed time that software takes for
-a message. Every other row is then predicted by a run of
-the method's own code, with the all-reduce as the library does it.
+(links and, unless it has its own, the ceiling of a process), one on the speed of its devices, one on the fixed time
+that software takes for a message, and the time of the program's host. Every other row is then predicted by a run of the
+method's own code, with the all-reduce as the library does it.
 """
 
 from __future__ import annotations
@@ -21,31 +21,52 @@ from reports.core.table import Fitted
 ROUNDS = 8  # secant steps at most
 HIT = 0.002  # relative distance from the printed epoch at which a fit is done
 
-Free = Literal["bandwidth", "compute", "messages"]
+Free = Literal["bandwidth", "process", "compute", "messages", "software"]
 TimedPart = Literal["epoch", "comm", "compute", "logged"]
 CONSTANTS: dict[Free, str] = {
     "bandwidth": "factor on bandwidths",
+    "process": "factor on the ceiling of a process",
     "compute": "factor on device speed",
     "messages": "factor on the fixed time of a message",
+    "software": "factor on the speed of the host's software",
 }
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Factors on every bandwidth, on compute seconds, and on the seconds that software takes for a message, whatever
-    its size; `source` names the row they are fitted on."""
+    """The constants of a testbed; `source` names the row they are fitted on.
+
+    Attributes:
+        bandwidth: factor on the bandwidth of every link, and on the ceiling of a process where `process` is None.
+        process: factor on what the software of one process moves at most; None where it is not fitted apart.
+        compute: factor on compute seconds.
+        messages: factor on the seconds that software takes for a message, whatever its size.
+        host: seconds of an epoch in which the host of a paper's program keeps its device waiting; a part of compute.
+        software: factor on the seconds of all that the host's software does: what a process moves, messages, `host`.
+    """
 
     bandwidth: float = 1.0
+    process: float | None = None
     compute: float = 1.0
     messages: float = 1.0
+    host: float = 0.0
+    software: float = 1.0
     source: str = ""
 
     def text(self) -> str:
         """One sentence for a table's assumptions."""
         factors = [f"bandwidths x {self.bandwidth:.3g}"] if self.bandwidth != 1.0 else []
+        factors += [f"ceiling of a process x {self.process:.3g}"] if self.process is not None else []
         factors += [f"compute x {self.compute:.3g}"] if self.compute != 1.0 else []
         factors += [f"time of messages x {self.messages:.3g}"] if self.messages != 1.0 else []
+        factors += [f"host {1e3 * self.host:.3g} ms an epoch"] if self.host else []
+        factors += [f"software of the host x {self.software:.3g}"] if self.software != 1.0 else []
         return (" and ".join(factors) or "no constant") + (f", fitted on {self.source}" if self.source else "")
+
+    def timed(self, record: Mapping[str, Any]) -> Seconds:
+        """The median epoch of a run with these constants and what the host takes. Raises InputError where it failed."""
+        modelled, host = Seconds.of(record), self.software * self.host
+        return replace(modelled, epoch=modelled.epoch + host, compute=modelled.compute + host)
 
 
 @dataclass(frozen=True)
@@ -108,8 +129,6 @@ class Testbed:
         model: settings of the model (`RunConfig` fields).
         workload: name of a shipped workload, or a description (docs/workloads.md) as a mapping.
         epochs: epochs of a run; the median is used.
-        host: seconds of an epoch in which the host of a paper's program keeps its device waiting, where they are
-            published; a part of compute.
     """
 
     __test__ = False  # pytest would collect the class because of its name
@@ -120,7 +139,6 @@ class Testbed:
     workload: Mapping[str, Any] | str
     parts: int
     epochs: int = 2
-    host: float = 0.0
 
     def config(self, method: str, fit: Fit | None = None, rates: Mapping[str, float] | None = None) -> dict[str, Any]:
         """The run of one method. `rates`: what it observes of the data ("kept nodes": share of halo rows sent)."""
@@ -147,12 +165,8 @@ class Testbed:
     ) -> list[Seconds]:
         """The same for several (method, fit, rates); a `trial` is a run that a constant is fitted with."""
         configs = [self.config(method, fit, rates) for method, fit, rates in wanted]
-        return [self.read(record) for record in self.context.runs(configs, what, trial=trial)]
-
-    def read(self, record: Mapping[str, Any]) -> Seconds:
-        """The median epoch of a result record, with what the host takes. Raises InputError where the run failed."""
-        modelled = Seconds.of(record)
-        return replace(modelled, epoch=modelled.epoch + self.host, compute=modelled.compute + self.host)
+        records = self.context.runs(configs, what, trial=trial)
+        return [(fit or Fit()).timed(record) for record, (_, fit, _) in zip(records, wanted, strict=True)]
 
     def fitted(
         self,
@@ -184,9 +198,10 @@ class Testbed:
             (now,) = self.all_seconds([(method, fit, None)], f"fitting {free}", trial=True)
             time = getattr(now, part)
             if abs(time / printed_s - 1) < HIT:
-                factor = 1 / fit.compute if free == "compute" else getattr(fit, free)
-                found = Fitted(testbed=self.cluster, constant=CONSTANTS[free], value=factor, row=source)
                 if listed:
+                    value = getattr(fit, free)
+                    value = 1 / value if free in ("compute", "software") else value  # said of a speed
+                    found = Fitted(testbed=self.cluster, constant=CONSTANTS[free], value=value, row=source)
                     self.context.fits[found] = None
                 return fit
             varying = now.compute if free == "compute" else now.comm
@@ -200,7 +215,8 @@ class Testbed:
         raise InputError(f"no {free} gives {printed_s:.3g} s: {time:.3g} s after {ROUNDS} trials ({source})")
 
     def _cluster(self, fit: Fit) -> str:
-        linked = messages_slowed(all_faster(self.cluster, fit.bandwidth), fit.messages)
+        process = (fit.bandwidth if fit.process is None else fit.process) / fit.software
+        linked = messages_slowed(all_faster(self.cluster, fit.bandwidth, process), fit.software * fit.messages)
         return hosts_slowed(linked, self.parts, fit.compute)
 
     def _dataset(self) -> str:
@@ -212,8 +228,9 @@ class Testbed:
 def _slowed(start: Fit, free: Free, factor: float) -> Fit:
     if free == "bandwidth":
         return replace(start, bandwidth=start.bandwidth / factor)
-    name = "compute" if free == "compute" else "messages"
-    return replace(start, **{name: getattr(start, name) * factor})
+    if free == "process":
+        return replace(start, process=(start.bandwidth if start.process is None else start.process) / factor)
+    return replace(start, **{free: getattr(start, free) * factor})
 
 
 def parts_of(nodes: int, edges: int, features: int, classes: int, **parts: Any) -> dict[str, Any]:

@@ -59,16 +59,25 @@ NULLS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
-    """A constant that was fitted: on which testbed, what it is, its value, and the printed row it was fitted on."""
+    """A constant that was fitted: on which testbed, what it is, its value, and the printed row it was fitted on.
+
+    A value without a `unit` is a factor.
+    """
 
     testbed: str
     constant: str
     value: float
     row: str
+    unit: str = ""
+
+    @property
+    def amount(self) -> str:
+        """Its value as printed, such as "x 1.25" or "12 ms"."""
+        return f"{self.value:.3g} {self.unit}" if self.unit else f"x {self.value:.3g}"
 
     def text(self) -> str:
         """One line of the list of constants."""
-        return f"{self.testbed}: {self.constant} x {self.value:.3g}, fitted on {self.row}"
+        return f"{self.testbed}: {self.constant} {self.amount}, fitted on {self.row}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -165,6 +165,12 @@ def as_coded(method: str) -> str:
     return f"{method}:sampling=fixed" if method.startswith("bns-gcn:") and "sampling=" not in method else method
 
 
+def host_s() -> float:
+    """Seconds of an epoch that the host of BNS-GCN's program works outside its exchanges and all-reduce."""
+    logs = load.published("sylvie-logs")
+    return float(logs[logs["system"].str.startswith("BNS-GCN")]["compute_s"].min())
+
+
 def work_of(setting: str) -> str:
     """The method of a printed setting ("p=0.3; METIS")."""
     rate = setting.split(";")[0].strip()

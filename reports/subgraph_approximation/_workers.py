@@ -312,7 +312,8 @@ def gcn_on_amazon(context: Context) -> Gcn:
     epoch = machine.slow * isolated.seconds + machine.average * average_seconds(context, "amazon2m", 5, trial=True)
     epochs = printed_value("table3", "KW-GCN", "training_time", 5, 0.0) / epoch
     row = "Table 3, 5 workers, 0 % overlap"
-    context.fits[Fitted(testbed=CLUSTER, constant="epochs of KW-GCN on Amazon2M", value=epochs, row=row)] = None
+    trained = Fitted(testbed=CLUSTER, constant="training of KW-GCN on Amazon2M", value=epochs, unit="epochs", row=row)
+    context.fits[trained] = None
     fitted = (
         f"{epochs:.0f} epochs in every row, fitted on the row without overlap; machine and average as fitted on Reddit "
         f"(compute x {machine.slow:.3g}, average x {machine.average:.3g})"

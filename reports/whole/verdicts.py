@@ -86,7 +86,7 @@ def fitted_constants(entries: Sequence[Entry]) -> list[dict[str, Any]]:
         {
             "testbed": fitted.testbed,
             "constant": fitted.constant,
-            "value": f"x {fitted.value:.3g}",
+            "value": fitted.amount,
             "fitted on": fitted.row,
             "used by": ", ".join(keys),
         }

@@ -47,15 +47,42 @@ def test_epoch_is_the_sum_of_its_parts(bed: Testbed) -> None:
 
 def test_what_the_host_takes_is_part_of_every_epoch_and_of_every_fit(bed: Testbed) -> None:
     whole = bed.seconds("vanilla")
-    host = 0.2 * whole.epoch
-    slower = replace(bed, host=host)
-    found = slower.seconds("vanilla")
-    assert found.epoch == pytest.approx(whole.epoch + host) and found.compute == pytest.approx(whole.compute + host)
+    fit = Fit(host=0.2 * whole.epoch)
+    found = bed.seconds("vanilla", fit)
+    assert found.epoch == pytest.approx(whole.epoch + fit.host) and found.compute == pytest.approx(
+        whole.compute + fit.host
+    )
     assert (found.comm, found.reduce, found.codec) == (whole.comm, whole.reduce, whole.codec)
     (record,) = bed.context.runs([bed.config("vanilla")])
-    assert slower.read(record) == found and bed.read(record) == whole
-    fit = slower.fitted("vanilla", host + 1.3 * whole.epoch, source="a row")
-    assert bed.seconds("vanilla", fit).epoch == pytest.approx(1.3 * whole.epoch, rel=0.01), "the host is not fitted"
+    assert fit.timed(record) == found and Fit().timed(record) == whole
+    slower = bed.fitted("vanilla", fit.host + 1.3 * whole.epoch, source="a row", start=fit)
+    assert slower.host == fit.host, "the host is not fitted"
+    assert bed.seconds("vanilla", replace(slower, host=0.0)).epoch == pytest.approx(1.3 * whole.epoch, rel=0.01)
+
+
+def test_the_ceiling_of_a_process_is_fitted_apart_from_links(bed: Testbed) -> None:
+    wanted = 1.3 * bed.seconds("vanilla").epoch
+    fit = bed.fitted("vanilla", wanted, source="a row", free="process")
+    assert fit.bandwidth == 1.0 and fit.process is not None and fit.process < 1
+    cases = (Fit(), fit, Fit(bandwidth=2.0), Fit(bandwidth=2.0, process=1.0))
+    texts = [bed.config("vanilla", case)["cluster"] for case in cases]
+    assert ["transport.process=" in text for text in texts] == [False, True, True, False]
+    assert ["links.bus.bandwidth=" in text for text in texts] == [False, False, True, True]
+    assert bed.seconds("vanilla", fit).epoch == pytest.approx(wanted, rel=0.01)
+
+
+def test_slow_software_is_slow_in_all_that_it_does(bed: Testbed) -> None:
+    start = Fit(host=0.1 * bed.seconds("vanilla").epoch, process=1.0)
+    before = bed.seconds("vanilla", start)
+    fit = bed.fitted("vanilla", 1.5 * before.epoch, source="a row", free="software", start=start)
+    after = bed.seconds("vanilla", fit)
+    assert fit.software > 1 and replace(fit, software=1.0, source="") == start
+    assert after.epoch == pytest.approx(1.5 * before.epoch, rel=0.01) and after.comm > before.comm
+    assert after.compute - before.compute == pytest.approx((fit.software - 1) * start.host)
+    (found,) = bed.context.fits
+    assert found.constant == "factor on the speed of the host's software" and found.value == pytest.approx(
+        1 / fit.software
+    )
 
 
 @pytest.mark.parametrize("free", ["bandwidth", "compute"])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import InputError
 from harness.workloads import halo_spread
 from reports import sylvie
 from reports.core.claims import distinct_claims
@@ -16,16 +17,22 @@ from reports.core.context import Context
 from reports.core.load import published
 from reports.core.predict import Seconds
 from reports.core.table import POINTS
+from reports.core.testbeds import host_s
 from reports.sylvie._curves import BITS
 from reports.sylvie._testbed import (
     GRAPHS,
     METHOD_OF,
     MODEL_OF,
+    ON_ONE_SERVER,
     ON_TWO_SERVERS,
+    _device_and_host,
+    anchor,
     bed_for,
     boundary_of,
     case,
     constants,
+    crowded,
+    crowded_fit,
     halo_rows,
     logged,
     logged_epochs,
@@ -154,13 +161,40 @@ def test_work_after_the_last_exchange_is_in_the_logged_all_reduce() -> None:
     assert found.logged == 2.5
 
 
-def test_two_constants_are_fitted_on_one_graph(context: Context, made_up: None) -> None:
+def test_four_constants_are_fitted_on_two_rows_of_one_graph(context: Context, made_up: None) -> None:
     fit = constants(context)
-    assert [fitted.constant for fitted in context.fits] == ["factor on device speed", "factor on bandwidths"]
-    assert all("Yelp, GraphSAGE, DGL, two servers" in fitted.row for fitted in context.fits)
+    assert [(fitted.constant, fitted.unit) for fitted in context.fits] == [
+        ("factor on device speed", ""), ("host in an epoch", "ms"),
+        ("factor on the ceiling of a process", ""), ("factor on bandwidths", ""),
+    ]  # fmt: skip
+    assert all("Yelp, GraphSAGE, DGL" in fitted.row for fitted in context.fits)
     for name in ("table2", "table3", "logs-epochs", "logs-halo"):
         sylvie.TABLES[name](context)
-    assert len(context.fits) == 2 and case(context, "reddit").fit == fit
+    assert len(context.fits) == 4 and case(context, "reddit").fit == fit
+
+
+@pytest.mark.parametrize("parts", [ON_ONE_SERVER, ON_TWO_SERVERS])
+def test_the_anchors_have_their_logged_compute_and_epoch(context: Context, parts: int) -> None:
+    row = anchor(parts)
+    seconds = row.bed(context).seconds("vanilla", constants(context))
+    assert seconds.logged == pytest.approx(row.compute, rel=1e-3)
+    assert seconds.epoch == pytest.approx(row.epoch, rel=0.005)
+
+
+def test_a_crowded_server_has_slower_software_alone(context: Context) -> None:
+    """Eight processes share the cores of the host: what they move, their messages and their host get slower alike."""
+    calm, crowd = constants(context), crowded_fit(context)
+    assert crowd.software > 2 and replace(crowd, software=1.0, source=calm.source) == calm
+    bed = crowded(context, "yelp")
+    few, many = (bed.seconds("sylvie-s:bits=1:side=fp16", fit) for fit in (calm, crowd))
+    assert many.compute - few.compute == pytest.approx((crowd.software - 1) * calm.host)
+    assert many.comm > few.comm
+
+
+def test_no_host_is_found_where_compute_grows_faster_than_the_device_says(context: Context) -> None:
+    one, two = anchor(ON_ONE_SERVER), anchor(ON_TWO_SERVERS)
+    with pytest.raises(InputError, match="no device and host give both rows"):
+        _device_and_host(context, replace(one, compute=10 * two.compute), two)
 
 
 def test_repeated_claims_count_once(context: Context, made_up: None) -> None:
@@ -321,8 +355,10 @@ def test_other_rows_are_predicted_from_one(context: Context) -> None:
 def test_bns_gcn_is_timed_with_the_draws_of_its_authors_program(context: Context) -> None:
     """Both ends know how many nodes were drawn, so that one message less goes to every other part."""
     fit, bed = constants(context), sylvie_bed(context, "yelp")
-    ours, alone = system_seconds(bed, fit, "BNS-GCN"), bed.seconds(METHOD_OF["BNS-GCN"], fit)
+    own = replace(fit, host=host_s())
+    ours, alone = system_seconds(bed, fit, "BNS-GCN"), bed.seconds(METHOD_OF["BNS-GCN"], own)
     assert 0 < ours.blocked["sample"] < alone.blocked["sample"] and ours.epoch < alone.epoch
+    assert ours.epoch > system_seconds(bed, own, "DGL").compute > own.host > 2 * fit.host
 
 
 def test_all_reduce_waits_behind_late_rows(context: Context) -> None:

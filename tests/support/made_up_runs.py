@@ -28,13 +28,20 @@ def sent(method: str) -> float:
     return next((share for option, share in reversed(SENT.items()) if option in options), 0.5)
 
 
-def seconds(method: str, fit: Fit | None = None, *, total: float = TOTAL, reduce: float = 0.02) -> Seconds:
-    """Communication in proportion to the share that is sent, and a fixed time for messages; little compute, a fixed
-    all-reduce."""
+def seconds(
+    method: str, fit: Fit | None = None, *, total: float = TOTAL, reduce: float = 0.02, parts: int = 8,
+    crosses: bool = True,
+) -> Seconds:  # fmt: skip
+    """Communication in proportion to the share that is sent, and a fixed time for messages; little compute, less in
+    smaller parts; a fixed all-reduce. Between hosts (`crosses`) links are slower than processes, within one not."""
     fit = fit or Fit()
     hidden = 0.5 if method.startswith("sylvie-a") else 1.0
-    software = 0.001 * fit.messages if sent(method) else 0.0
-    comm, compute = hidden * total * sent(method) / fit.bandwidth + software, 0.05 * fit.compute
+    messages = 0.001 * fit.messages * fit.software if sent(method) else 0.0
+    rate = fit.bandwidth if crosses or fit.process is None else fit.process / fit.software
+    comm, compute = (
+        hidden * total * sent(method) / rate + messages,
+        0.4 / max(parts, 4) * fit.compute + fit.host * fit.software,
+    )
     codec = 0.001 if "bits" in method else 0.0
     return Seconds(comm + compute + codec + reduce, comm, compute + codec, codec, 0.0, reduce)
 
@@ -68,7 +75,8 @@ def quick(monkeypatch: pytest.MonkeyPatch, *modules: str) -> Iterator[None]:
         total = TOTAL if self.model["model"] != "gat" else 0.2 * TOTAL
         latency = re.search(r"latency=(\S+) us", self.cluster)
         reduce = 0.02 + (4e-4 * float(latency[1]) if latency else 0.0)
-        return [seconds(method, fit, total=total, reduce=reduce) for method, fit, _ in wanted]
+        crosses, parts = "hosts.count=1" not in self.cluster, self.parts
+        return [seconds(m, fit, total=total, reduce=reduce, parts=parts, crosses=crosses) for m, fit, _ in wanted]
 
     def runs(
         self: Context, configs: Sequence[Mapping[str, Any]], what: str = "", shown: object = None
