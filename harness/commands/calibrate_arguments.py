@@ -33,6 +33,8 @@ def add_validate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", nargs="+", default=["local"], metavar="NAME", help=where)
     labs = "labs of 2, 3 and 4 hosts on links of many rates, four workloads, every method in turn (root)"
     parser.add_argument("--study", action="store_true", help=labs)
+    text = "round of the study to begin with, of 4 of 30 cells each: others than an earlier study's (default: 1)"
+    parser.add_argument("--from-round", type=whole_in(1, 4), default=1, metavar="N", help=text)
     parser.add_argument("--methods", metavar="A,B:OPTION=VALUE,...", help="methods (default: all of several ranks)")
     graphs = "heavy, balanced, or any graph that `haloscope run` takes (default: heavy balanced)"
     parser.add_argument("--datasets", nargs="+", default=["heavy", "balanced"], metavar="NAME", help=graphs)

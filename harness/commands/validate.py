@@ -58,7 +58,9 @@ def _rounds(args: argparse.Namespace) -> list[list[RunConfig]]:
         raise InputError(f"--epochs must be more than the {validation.WARM_UP} that warm up; 25 measure 20")
     base = RunConfig.of(epochs=args.epochs, eval_every=-1, lr=0.02)
     if args.study:
-        return study_rounds(base)
+        return study_rounds(base)[args.from_round - 1 :]
+    if args.from_round != 1:
+        raise InputError("--from-round is of the rounds of --study")
     given = {name: getattr(args, name) for name in ("model", "layers", "hidden", "partitioner")}
     workloads = {name: validation.WORKLOADS.get(name, {"dataset": name, **given}) for name in args.datasets}
     for cluster in args.cluster:

@@ -319,9 +319,11 @@ def test_a_study_in_short(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     places = [StudyPlace("local", 2), StudyPlace("local", 3)]
     small = {"small": {"dataset": COMMAND[2], "model": "gcn", "layers": 2, "hidden": 8, "partitioner": "hash"}}
     monkeypatch.setattr(validation, "WORKLOADS", small)
-    monkeypatch.setattr(command_module, "study_rounds", lambda base: study_rounds(base, places, 1))
+    before = [StudyPlace("local", 4)]  # of a round that is not asked for
+    made = study_rounds
+    monkeypatch.setattr(command_module, "study_rounds", lambda base: made(base, before, 1) + made(base, places, 1))
     command = ["validate", "--study", "--ablation", "--epochs", "7", "--runs", "3", "--calibration", str(calibration)]
-    command += ["--out", str(out), "--json", str(tmp_path / "records.json")]
+    command += ["--from-round", "2", "--out", str(out), "--json", str(tmp_path / "records.json")]
     assert main(command) == 0, capsys.readouterr().err
     said = capsys.readouterr().out
     records = json.loads((tmp_path / "records.json").read_text())
@@ -342,6 +344,7 @@ def test_a_study_in_short(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     ("words", "said"),
     [
         (["--budget", "soon"], "soon"),
+        (["--from-round", "2"], "--from-round is of the rounds of --study"),
         (["--out", "there:here"], "it must have no colon"),
         (["--epochs", "5"], "warm up"),
         (["--cluster", "h100-8"], "only this machine"),
