@@ -25,7 +25,8 @@ SPREADS = {"measured": 1.13, "published": 1.25, "datasheet": 1.25, "extrapolated
 """Factor either way within which 90 % of the numbers of a source are taken to lie, where no `range` is given.
 
 measured: the epochs of one run on one machine, whose quartiles are 11 % apart in the median of 16 undisturbed cells
-(docs/validation.md), which is 13 % either way for 90 %. published, datasheet: what programs get of what is promised.
+(docs/validation-history.md), which is 13 % either way for 90 %. published, datasheet: what programs get of what is
+promised.
 assumed: the factor with which reports try whether an ordering can come out otherwise.
 """
 

@@ -26,7 +26,7 @@ from sims.cluster import load_cluster
 from sims.study.calibrated import BRIEF_GRAPHS, BRIEF_METHODS, add_gpu_operators, add_idling, add_operators, add_sharing
 from sims.study.real_runs import ACCOMPANIED, BRIEF_ACCOMPANIED, add_contention, add_host
 
-TAKES = {"brief": "one to two minutes", "quick": "five to ten minutes", "full": "some minutes"}
+TAKES = {"brief": "one to two minutes", "quick": "five to ten minutes", "full": "longer than ten minutes"}
 """How long each depth of a calibration takes."""
 
 REFERENCE = "reference.json"

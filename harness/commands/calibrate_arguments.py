@@ -21,7 +21,7 @@ def add_calibrate(parser: argparse.ArgumentParser) -> None:
     depths = {
         "brief": "1 to 2 minutes: operators of vanilla, bns-gcn and sylvie-s; others by their class (as the demo does)",
         "quick": "five to ten minutes: operators of every method (default)",
-        "full": "minutes, narrower errors",
+        "full": "longer: four times as many epochs of every operator, narrower errors",
     }
     for name, text in depths.items():
         depth.add_argument(f"--{name}", dest="depth", action="store_const", const=name, help=text)
@@ -36,7 +36,7 @@ def add_validate(parser: argparse.ArgumentParser) -> None:
     text = "round of the study to begin with, of 4 of 30 cells each: others than an earlier study's (default: 1)"
     parser.add_argument("--from-round", type=whole_in(1, 4), default=1, metavar="N", help=text)
     parser.add_argument("--methods", metavar="A,B:OPTION=VALUE,...", help="methods (default: all of several ranks)")
-    graphs = "heavy, balanced, or any graph that `haloscope run` takes (default: heavy balanced)"
+    graphs = "heavy, balanced, attention, narrow, or any graph of `haloscope run` (default: heavy balanced)"
     parser.add_argument("--datasets", nargs="+", default=["heavy", "balanced"], metavar="NAME", help=graphs)
     parser.add_argument(
         "--parts",

@@ -14,7 +14,7 @@ from harness import running
 from harness.commands.cells import deliver, json_target, writable
 from harness.commands.tables import table
 from harness.commands.validation_cells import Validator
-from harness.commands.validation_course import Course, workload_of
+from harness.commands.validation_course import Course
 from harness.commands.validation_tables import summaries
 from harness.config import RunConfig, check, is_lab
 from harness.console import duration, significant, time_unit
@@ -84,7 +84,7 @@ def _runnable(rounds: Sequence[Sequence[RunConfig]], *, chosen: bool) -> tuple[l
         except InputError as error:
             if chosen:
                 raise
-            refused[f"{config.training.method} on {workload_of(config.data.dataset)}: {error}"] = error
+            refused[f"{config.training.method} on {validation.workload_of(config.data.dataset)}: {error}"] = error
             continue
         opened.driver.check()
         found += [[] for _ in range(number + 1 - len(found))]
@@ -103,7 +103,7 @@ def _tables(records: list[dict[str, Any]]) -> list[Any]:
     """One table per graph and cluster: every component predicted / measured, then the error of the epoch."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for record in records:
-        groups.setdefault((workload_of(str(record["dataset"])), record["cluster"]), []).append(record)
+        groups.setdefault((validation.workload_of(str(record["dataset"])), record["cluster"]), []).append(record)
     made = []
     for (graph, cluster), group in groups.items():
         factor, unit = time_unit([record["measured"]["epoch"] for record in group])

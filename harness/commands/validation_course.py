@@ -131,10 +131,4 @@ class Course:
 
 def words(config: RunConfig) -> str:
     """Such as "vanilla on heavy, lab:2x1gbit"."""
-    return f"{config.training.method} on {workload_of(config.data.dataset)}, {config.cluster.name}"
-
-
-def workload_of(dataset: str) -> str:
-    """The name of a workload's graph."""
-    known = {str(values["dataset"]): name for name, values in validation.WORKLOADS.items()}
-    return known.get(dataset, dataset)
+    return f"{config.training.method} on {validation.workload_of(config.data.dataset)}, {config.cluster.name}"

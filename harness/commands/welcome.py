@@ -20,7 +20,7 @@ real or on a model of a cluster, and says where an epoch's time goes: which way
 of moving boundary data wins, on your graph, model and cluster.
 
 begin here:
-  haloscope demo                           this machine, three methods, predicted beside measured: about a minute
+  haloscope demo                           this machine, three methods, predicted beside measured: a minute or two
   haloscope datasets | methods | clusters  what there is; `haloscope methods NAME` explains one
   haloscope advise --dataset FILE.npz --cluster ethernet-10g --budget 15m
                                            which method, on how many devices, at what price in accuracy

@@ -54,6 +54,12 @@ WORKLOADS: dict[str, dict[str, Any]] = {
 messages between many boundary nodes."""
 
 
+def workload_of(dataset: str) -> str:
+    """The name of the workload with this graph; the graph's own where it has none."""
+    known = {str(values["dataset"]): name for name, values in WORKLOADS.items()}
+    return known.get(dataset, dataset)
+
+
 def cells(
     clusters: Sequence[str],
     workloads: Mapping[str, Mapping[str, Any]],

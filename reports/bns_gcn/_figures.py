@@ -235,7 +235,7 @@ def _listed(counts: tuple[int, ...]) -> str:
 def _baselines(context: Context, fit: Fit, counts: tuple[int, ...]) -> dict[str, dict[int, Seconds]]:
     """System as printed -> number of Reddit's parts -> an epoch, of the systems and numbers that can be run."""
     found: dict[str, dict[int, Seconds]] = {}
-    links = replace(fit, messages=1.0, host=0.0)
+    links = replace(fit.of_program(0.0), messages=1.0)
     for system, method in BASELINES.items():
         copies, found[system] = parse_method(method).replicas(), {}
         for parts in (n for n in counts if _fits(method, n)):

@@ -26,7 +26,7 @@ CLUSTER = "bns-10x2080ti"
 GAT_WIDTH = {"reddit": 256, "ogbn-products": 128, "yelp": 256}  # of the scripts of Sylvie's program, its descendant
 SOURCE = "Table 11, p = 1 (Reddit in 8 METIS parts)"
 FEWEST_BYTES = "Table 11, p = 0.01 (Reddit in 8 METIS parts)"
-HOST = (
+PROGRAM_HOST = (
     "in every epoch the host of the authors' program works for 38.5 ms outside exchanges and all-reduce, and is priced "
     "as computation: it draws, makes the epoch's graph anew, for every other part in turn (construct_graph in "
     "train.py), and calls DGL and PyTorch. Not fitted: it is the least of what Sylvie's authors logged of this program "
@@ -42,7 +42,7 @@ MACHINE = (
     "from p = 1. The speed of the devices is the profile's, with no constant. What stands behind the first, which "
     "comes to a millisecond: for every other part and layer the authors' program copies rows to pinned host memory, "
     "waits for the copy, and hands them to gloo, from Python. The 67 % of Sec. 4.2 for communication is no input: the "
-    f"timers of the program do not wait for the GPU; {HOST}; {AS_CODED}"
+    f"timers of the program do not wait for the GPU; {PROGRAM_HOST}; {AS_CODED}"
 )
 
 

@@ -77,8 +77,7 @@ def sampled_epoch(context: Context, method: str, name: str, fit: Fit) -> tuple[S
         return None, OF_PARTS
     bed = replace(bed_of(context, CLUSTER, name, 1, halo=0.0), epochs=1)  # of hundreds of steps, all alike
     try:
-        alone = replace(fit, host=0.0)  # which is of another program
-        one_core = bed.seconds(method, alone, recorded_rates(context, method, name))
+        one_core = bed.seconds(method, fit.of_program(0.0), recorded_rates(context, method, name))
         return drawn_ahead(one_core, WORKERS[name], fit.compute), ""
     except InputError as error:
         return None, str(error).rpartition(".json: ")[2]

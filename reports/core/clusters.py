@@ -12,8 +12,8 @@ def link_bandwidth(cluster: str, link: str) -> float:
 
 
 def all_faster(cluster: str, links: float, process: float | None = None) -> str:
-    """The cluster with the bandwidth of every link multiplied, and by `process`, as a rule the same factor, the ceiling
-    of a process."""
+    """The cluster with the bandwidth of every link multiplied by `links`, and what one process moves at most by
+    `process` (None: by the same)."""
     factors = {"bandwidth": links, "process": links if process is None else process}
     changes = []
     for name, quantity in load_cluster(cluster).quantities():

@@ -1,9 +1,8 @@
 """Seconds of an epoch on a paper's testbed, from counts only: shapes-only runs, with constants fitted on a baseline.
 
-Constants are fitted on baseline rows alone, as few as a testbed allows: a factor on every bandwidth of the cluster
-(links and, unless it has its own, the ceiling of a process), one on the speed of its devices, one on the fixed time
-that software takes for a message, and the time of the program's host. Every other row is then predicted by a run of the
-method's own code, with the all-reduce as the library does it.
+Constants are fitted on baseline rows alone, as few as a testbed allows (`Fit`): factors on bandwidths, on the speed of
+devices, on what software moves and takes for a message, and the time of a program's host, where nothing is printed of
+it. Every other row is then predicted by a run of the method's own code, with the all-reduce as the library does it.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from reports.core.table import Fitted
 ROUNDS = 8  # secant steps at most
 HIT = 0.002  # relative distance from the printed epoch at which a fit is done
 
-Free = Literal["bandwidth", "process", "compute", "messages", "software"]
-TimedPart = Literal["epoch", "comm", "compute", "logged"]
+Free = Literal["bandwidth", "process", "messages", "software"]
+OF_LINKS, OF_DEVICE, OF_HOST = "factor on the bandwidth of links", "factor on device speed", "host in an epoch"
 CONSTANTS: dict[Free, str] = {
     "bandwidth": "factor on bandwidths",
     "process": "factor on the ceiling of a process",
-    "compute": "factor on device speed",
     "messages": "factor on the fixed time of a message",
-    "software": "factor on the speed of the host's software",
+    "software": "factor on the time of the host's software",
 }
+"""What one row of epochs can tell; device speed and host are told by two (`device_and_host`)."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The constants of a testbed; `source` names the row they are fitted on.
+    """The constants of a testbed. `Context.fits` says on which rows they were fitted.
 
     Attributes:
         bandwidth: factor on the bandwidth of every link, and on the ceiling of a process where `process` is None.
@@ -42,7 +41,7 @@ class Fit:
         compute: factor on compute seconds.
         messages: factor on the seconds that software takes for a message, whatever its size.
         host: seconds of an epoch in which the host of a paper's program keeps its device waiting; a part of compute.
-        software: factor on the seconds of all that the host's software does: what a process moves, messages, `host`.
+        software: factor on the seconds of what processes move, of messages, and of `host`.
     """
 
     bandwidth: float = 1.0
@@ -51,20 +50,24 @@ class Fit:
     messages: float = 1.0
     host: float = 0.0
     software: float = 1.0
-    source: str = ""
 
     def text(self) -> str:
-        """One sentence for a table's assumptions."""
-        factors = [f"bandwidths x {self.bandwidth:.3g}"] if self.bandwidth != 1.0 else []
+        """One sentence with the values, for a table's assumptions."""
+        links = "bandwidths" if self.process is None else "bandwidth of links"
+        factors = [f"{links} x {self.bandwidth:.3g}"] if self.bandwidth != 1.0 else []
         factors += [f"ceiling of a process x {self.process:.3g}"] if self.process is not None else []
         factors += [f"compute x {self.compute:.3g}"] if self.compute != 1.0 else []
         factors += [f"time of messages x {self.messages:.3g}"] if self.messages != 1.0 else []
         factors += [f"host {1e3 * self.host:.3g} ms an epoch"] if self.host else []
-        factors += [f"software of the host x {self.software:.3g}"] if self.software != 1.0 else []
-        return (" and ".join(factors) or "no constant") + (f", fitted on {self.source}" if self.source else "")
+        factors += [f"time of the host's software x {self.software:.3g}"] if self.software != 1.0 else []
+        return "constants: " + (", ".join(factors) or "none")
+
+    def of_program(self, host: float) -> Fit:
+        """The same testbed under a program whose host takes `host` seconds of an epoch."""
+        return replace(self, host=host)
 
     def timed(self, record: Mapping[str, Any]) -> Seconds:
-        """The median epoch of a run with these constants and what the host takes. Raises InputError where it failed."""
+        """The median epoch of a run with these constants, with what the host takes. Raises InputError if it failed."""
         modelled, host = Seconds.of(record), self.software * self.host
         return replace(modelled, epoch=modelled.epoch + host, compute=modelled.compute + host)
 
@@ -176,43 +179,41 @@ class Testbed:
         source: str,
         free: Free = "bandwidth",
         start: Fit | None = None,
-        part: TimedPart = "epoch",
         listed: bool = True,
+        testbed: str = "",
     ) -> Fit:
-        """The one constant with which a baseline row has its printed time; it is listed in `Context.fits`.
+        """The one constant with which a baseline row has its printed epoch; it is listed in `Context.fits`.
 
         Args:
-            printed_s: printed seconds of the baseline's epoch, or of the `part` of it that is printed.
+            printed_s: printed seconds of the baseline's epoch.
             source: description of the row.
             free: the constant to fit; the others stay as in `start`, by default 1.
             listed: False where the constant will be fitted again, with others beside it.
+            testbed: name of what it holds for, by default the cluster's.
 
         Raises:
             InputError: the part that does not depend on the constant alone takes longer than the printed time, the
                 time does not depend on the constant, or no constant was found.
         """
-        start, before = replace(start or Fit(), source=source), None
+        start, before = start or Fit(), None
         slowness = 1.0  # factor on the time of the fitted part, against `start`; the epoch is nearly linear in it
         for _ in range(ROUNDS):
             fit = _slowed(start, free, slowness)
             (now,) = self.all_seconds([(method, fit, None)], f"fitting {free}", trial=True)
-            time = getattr(now, part)
-            if abs(time / printed_s - 1) < HIT:
+            if abs(now.epoch / printed_s - 1) < HIT:
                 if listed:
-                    value = getattr(fit, free)
-                    value = 1 / value if free in ("compute", "software") else value  # said of a speed
-                    found = Fitted(testbed=self.cluster, constant=CONSTANTS[free], value=value, row=source)
+                    name = OF_LINKS if free == "bandwidth" and fit.process is not None else CONSTANTS[free]
+                    found = Fitted(testbed=testbed or self.cluster, constant=name, value=getattr(fit, free), row=source)
                     self.context.fits[found] = None
                 return fit
-            varying = now.compute if free == "compute" else now.comm
-            slope = (time - before[1]) / (slowness - before[0]) if before else varying / slowness
+            slope = (now.epoch - before[1]) / (slowness - before[0]) if before else now.comm / slowness
             if slope <= 0:
-                raise InputError(f"the {part} does not grow as {free} slows down; nothing to fit ({source})")
-            before = slowness, time
-            slowness += (printed_s - time) / slope
+                raise InputError(f"the epoch does not grow as {free} slows down; nothing to fit ({source})")
+            before = slowness, now.epoch
+            slowness += (printed_s - now.epoch) / slope
             if slowness <= 0:
                 raise InputError(f"what is not fitted takes longer than the printed {printed_s:.3g} s ({source})")
-        raise InputError(f"no {free} gives {printed_s:.3g} s: {time:.3g} s after {ROUNDS} trials ({source})")
+        raise InputError(f"no {free} gives {printed_s:.3g} s: {now.epoch:.3g} s after {ROUNDS} trials ({source})")
 
     def _cluster(self, fit: Fit) -> str:
         process = (fit.bandwidth if fit.process is None else fit.process) / fit.software
@@ -225,12 +226,36 @@ class Testbed:
         return self.context.workload(self.workload)
 
 
+def device_and_host(larger: tuple[Testbed, float], smaller: tuple[Testbed, float], source: str, testbed: str) -> Fit:
+    """The device's factor and the host's seconds with which two runs have their logged compute (`Seconds.logged`).
+
+    Args:
+        larger, smaller: testbeds with parts of two sizes, and the seconds that were logged of full-graph training.
+        source: description of both rows.
+        testbed: name of what the constants hold for.
+
+    Raises:
+        InputError: compute does not grow with the part, or the host would take less than nothing.
+    """
+    wanted, what = [("vanilla", Fit(), None)], "fitting compute"
+    more, less = (bed.all_seconds(wanted, what, trial=True)[0].logged for bed, _ in (larger, smaller))
+    slow = (larger[1] - smaller[1]) / (more - less) if more > less else 0.0
+    host = larger[1] - slow * more
+    if slow <= 0 or host < 0:
+        raise InputError(f"no device and host give both rows: compute x {slow:.3g}, host {host:.3g} s ({source})")
+    larger[0].context.fits[Fitted(testbed=testbed, constant=OF_DEVICE, value=1 / slow, row=source)] = None
+    larger[0].context.fits[Fitted(testbed=testbed, constant=OF_HOST, value=1e3 * host, unit="ms", row=source)] = None
+    return Fit(compute=slow, host=host)
+
+
 def _slowed(start: Fit, free: Free, factor: float) -> Fit:
     if free == "bandwidth":
         return replace(start, bandwidth=start.bandwidth / factor)
     if free == "process":
         return replace(start, process=(start.bandwidth if start.process is None else start.process) / factor)
-    return replace(start, **{free: getattr(start, free) * factor})
+    if free == "messages":
+        return replace(start, messages=start.messages * factor)
+    return replace(start, software=start.software * factor)
 
 
 def parts_of(nodes: int, edges: int, features: int, classes: int, **parts: Any) -> dict[str, Any]:

@@ -47,11 +47,6 @@ SYSTEMS = {
 """Sampling-based system as printed -> the method that corresponds to it, with its authors' settings as far as known (of
 GraphSAGE 10 neighbours in every layer, PyG's script for NeighborSampling); rows stay empty while haloscope has none."""
 
-PROFILE = (
-    "compute is what the device profile says, not fitted; the one fitted constant is a factor on every bandwidth "
-    "(links and the ceiling of a process), so that the baseline's epoch comes out"
-)
-
 
 def shape(name: str, *, whole: bool = False) -> tuple[int, int, int, int]:
     """Nodes, directed edges, features and classes of the graph that trains; a subgraph keeps edges by the share of

@@ -46,7 +46,7 @@ METHOD_COLOURS = {
     "subgraph-approximation": "#882255",
 }
 OTHER_COLOURS = ("#332288", "#44AA99", "#AA4499", "#999933", "#661100")
-MARKERS = "osD^vPX"
+MARKERS = "osD^vPX<>ph*"
 HATCH = {"sim": "/////", "real": ""}
 STYLE: Any = {
     "font.family": "sans-serif",

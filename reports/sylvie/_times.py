@@ -11,6 +11,7 @@ from reports.core.testbeds import TITLES, seconds_row, select, value
 from reports.sylvie._testbed import (
     FIT_GRAPH,
     FITTED,
+    FOLLOWS,
     GRAPH_NOTES,
     GRAPHS,
     METHOD_OF,
@@ -95,8 +96,9 @@ def case_rows(made: Case) -> tuple[list[Row], tuple[float, float]]:
                         null=null_for(_anchor("epoch_time"), made.bed, made.name, printed),
                         note=CROSSING if first else QUANTISER),
             seconds_row(label, "communication", comm, ours.comm + ours.codec, at=places[1],
+                        judge="none" if fitted else "error",
                         null=null_for(_anchor("epoch_time_comm"), made.bed, made.name, printed),
-                        note=WAITS if first else QUANTISER),
+                        note=FOLLOWS if fitted else WAITS if first else QUANTISER),
         ]  # fmt: skip
     return rows, (epochs[0], epochs[1])
 

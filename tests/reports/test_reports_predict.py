@@ -21,6 +21,7 @@ from reports.core.testbeds import (
     trainable,
     value,
 )
+from sims.cluster import load_cluster
 
 WIDTH = 16
 MODEL = {"model": "sage", "layers": 2, "hidden": WIDTH, "layer0": "precompute"}
@@ -49,9 +50,8 @@ def test_what_the_host_takes_is_part_of_every_epoch_and_of_every_fit(bed: Testbe
     whole = bed.seconds("vanilla")
     fit = Fit(host=0.2 * whole.epoch)
     found = bed.seconds("vanilla", fit)
-    assert found.epoch == pytest.approx(whole.epoch + fit.host) and found.compute == pytest.approx(
-        whole.compute + fit.host
-    )
+    assert found.epoch == pytest.approx(whole.epoch + fit.host)
+    assert found.compute == pytest.approx(whole.compute + fit.host)
     assert (found.comm, found.reduce, found.codec) == (whole.comm, whole.reduce, whole.codec)
     (record,) = bed.context.runs([bed.config("vanilla")])
     assert fit.timed(record) == found and Fit().timed(record) == whole
@@ -76,30 +76,34 @@ def test_slow_software_is_slow_in_all_that_it_does(bed: Testbed) -> None:
     before = bed.seconds("vanilla", start)
     fit = bed.fitted("vanilla", 1.5 * before.epoch, source="a row", free="software", start=start)
     after = bed.seconds("vanilla", fit)
-    assert fit.software > 1 and replace(fit, software=1.0, source="") == start
+    assert fit.software > 1 and replace(fit, software=1.0) == start
     assert after.epoch == pytest.approx(1.5 * before.epoch, rel=0.01) and after.comm > before.comm
     assert after.compute - before.compute == pytest.approx((fit.software - 1) * start.host)
+    loaded = [load_cluster(bed.config("vanilla", case)["cluster"]).transport for case in (start, fit)]
+    assert loaded[0].process is not None and loaded[1].process is not None
+    assert loaded[0].process.value / loaded[1].process.value == pytest.approx(fit.software, rel=1e-5)
+    for name in ("operation", "message"):
+        calm, slow = (getattr(transport, name).value for transport in loaded)
+        assert slow / calm == pytest.approx(fit.software, rel=1e-5), name
     (found,) = bed.context.fits
-    assert found.constant == "factor on the speed of the host's software" and found.value == pytest.approx(
-        1 / fit.software
-    )
+    assert (found.constant, found.value) == ("factor on the time of the host's software", fit.software)
 
 
-@pytest.mark.parametrize("free", ["bandwidth", "compute"])
+@pytest.mark.parametrize("free", ["bandwidth", "messages"])
 def test_a_fit_hits_its_row_with_one_constant(bed: Testbed, free: str) -> None:
-    before = bed.seconds("vanilla")
-    wanted = 1.3 * before.epoch
+    wanted = 1.3 * bed.seconds("vanilla").epoch
     fit = bed.fitted("vanilla", wanted, source="a row", free=free)  # type: ignore[arg-type]
     assert bed.seconds("vanilla", fit).epoch == pytest.approx(wanted, rel=0.01)
-    assert (fit.bandwidth < 1) == (free == "bandwidth") and (fit.compute > 1) == (free == "compute")
-    assert "a row" in fit.text()
+    assert (fit.bandwidth < 1) == (free == "bandwidth") and (fit.messages > 1) == (free == "messages")
+    (found,) = bed.context.fits
+    assert found.row == "a row" and found.value == getattr(fit, free) and f"{found.value:.3g}" in fit.text()
 
 
 def test_a_fit_keeps_what_it_starts_from(bed: Testbed) -> None:
     slow = Fit(bandwidth=0.5)
     wanted = 1.2 * bed.seconds("vanilla", slow).epoch
-    fit = bed.fitted("vanilla", wanted, source="a row", free="compute", start=slow)
-    assert fit.bandwidth == 0.5
+    fit = bed.fitted("vanilla", wanted, source="a row", free="messages", start=slow, listed=False)
+    assert fit.bandwidth == 0.5 and not bed.context.fits
     assert bed.seconds("vanilla", fit).epoch == pytest.approx(wanted, rel=0.01)
 
 

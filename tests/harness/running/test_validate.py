@@ -30,40 +30,12 @@ from harness.running.validation import (
     over_runs,
     traffic,
     typical,
-    validation_record,
     verdict,
 )
 from harness.running.validation_study import EACH, PLACES, ROUNDS, StudyPlace, study_rounds, takes_model
 from reports.draw.validation import write_validation
 from sims.explain import MECHANISMS
-from tests.real.measure.test_calibrate import MEASURED, files
-
-COMMAND = ["validate", "--datasets", "synthetic:nodes=400,degree=6,classes=4,features=8", "--hidden", "8", "--quiet"]
-
-
-def made(method: str, predicted: float, measured: float, cluster: str = "local", load: float = 0.0) -> dict[str, Any]:
-    """A record of one cell."""
-    config = RunConfig.of(method=method, cluster=cluster, epochs=25)
-    times = dict.fromkeys(VALIDATED_COMPONENTS, measured / 4) | {
-        "epoch": measured,
-        "spread": 1e-3,
-        "foreign_load": load,
-        "reference": 1.0,
-    }
-    return validation_record(
-        config, over_runs([times]), dict.fromkeys(VALIDATED_COMPONENTS, predicted / 4) | {"epoch": predicted}, same=True
-    )
-
-
-def epochs(*seconds: float, wait: float = 0.0) -> list[dict[str, Any]]:
-    """Epochs as a result file holds them; `wait`: by how much the longest of a rank is longer than their mean."""
-    return [
-        {
-            "seconds": dict.fromkeys(VALIDATED_COMPONENTS, s / 4) | {"epoch": s + wait, "wait": wait},
-            "bytes": {"forward": [1, 2], "backward": [3], "reduce": 4, "other": 0, "tiers": {"loopback": 9, "nic": 0}},
-        }
-        for s in seconds
-    ]
+from tests.support.validation_cells import COMMAND, calibration_in, epochs, made, replace_runs
 
 
 def test_cells_cover_every_method_graph_and_cluster() -> None:
@@ -235,9 +207,7 @@ def test_from_calibration_to_records(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Real and simulated on one partition: equal bytes, all components, and finished cells are not run again."""
-    calibration = tmp_path / "calibration"
-    calibration.mkdir()
-    files(calibration, MEASURED)
+    calibration = calibration_in(tmp_path)
     out, target = tmp_path / "out", tmp_path / "records.json"
     command = [*COMMAND, "--methods", "sylvie-s:bits=1", "--epochs", "7", "--runs", "2", "--out", str(out)]
     command += ["--calibration", str(calibration), "--json", str(target)]
@@ -284,11 +254,8 @@ def test_a_cell_that_fails_does_not_end_the_study(
             return Result(config, "diverged", [], {}, message="the loss of epoch 3 is not finite")
         return Result(config, "done", epochs(*[0.01] * config.training.epochs), {})
 
-    calibration = tmp_path / "calibration"
-    calibration.mkdir()
-    files(calibration, MEASURED)
-    monkeypatch.setattr("harness.running.run", run)
-    monkeypatch.setattr("harness.running.run_opened", lambda opened: run(opened.config))
+    calibration = calibration_in(tmp_path)
+    replace_runs(monkeypatch, run)
     command = [*COMMAND[:-1], "--epochs", "7", "--calibration", str(calibration), "--out", str(tmp_path / "out")]
     command += ["--runs", "2"]
     assert main([*command, "--methods", "sylvie-s,vanilla", "--json", str(tmp_path / "records.json")]) == 1
@@ -310,12 +277,9 @@ def test_a_study_in_short(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
         seconds = {"vanilla": 0.02}.get(config.training.method, 0.01) * (1.1 if config.run.mode == "real" else 1.0)
         return Result(config, "done", epochs(*[seconds] * config.training.epochs), {})
 
-    calibration, out = tmp_path / "calibration", tmp_path / "out"
-    calibration.mkdir()
-    files(calibration, MEASURED)
+    calibration, out = calibration_in(tmp_path), tmp_path / "out"
     monkeypatch.setattr(validation, "FOREIGN", float("inf"))  # other tests run beside it
-    monkeypatch.setattr("harness.running.run", run)
-    monkeypatch.setattr("harness.running.run_opened", lambda opened: run(opened.config))
+    replace_runs(monkeypatch, run)
     places = [StudyPlace("local", 2), StudyPlace("local", 3)]
     small = {"small": {"dataset": COMMAND[2], "model": "gcn", "layers": 2, "hidden": 8, "partitioner": "hash"}}
     monkeypatch.setattr(validation, "WORKLOADS", small)

@@ -15,8 +15,7 @@ from harness.commands import validation_course as course_module
 from harness.config import RunConfig
 from harness.running import validation
 from harness.running.results import Result
-from tests.harness.running.test_validate import COMMAND, epochs, made
-from tests.real.measure.test_calibrate import MEASURED, files
+from tests.support.validation_cells import COMMAND, calibration_in, epochs, made, replace_runs
 
 
 def test_cells_that_would_end_after_the_budget_are_not_begun(
@@ -30,11 +29,8 @@ def test_cells_that_would_end_after_the_budget_are_not_begun(
         monkeypatch.setattr(validation, "seconds_left", lambda done, rest, first: 1e6 * len(rest))
         return Result(config, "done", epochs(*[0.01] * config.training.epochs), {})
 
-    calibration = tmp_path / "calibration"
-    calibration.mkdir()
-    files(calibration, MEASURED)
-    monkeypatch.setattr("harness.running.run", run)
-    monkeypatch.setattr("harness.running.run_opened", lambda opened: run(opened.config))
+    calibration = calibration_in(tmp_path)
+    replace_runs(monkeypatch, run)
     command = [*COMMAND[:-1], "--epochs", "7", "--calibration", str(calibration), "--out", str(tmp_path / "out")]
     command += ["--methods", "vanilla,sylvie-s", "--budget", "10m", "--runs", "1"]
     assert main(command) == 0

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from harness.commands.validation_tables import summaries
-from tests.harness.running.test_validate import made
+from tests.support.validation_cells import made
 
 
 def test_tables_tell_the_machines_change_from_the_models_error() -> None:

@@ -22,7 +22,7 @@ pytestmark = [
 
 
 BACKENDS = os.environ.get("HALOSCOPE_TEST_BACKENDS", "gloo,nccl").split(",")
-"""A machine that is lent for minutes may run one of them."""
+"""Where time on a GPU is short, one of them."""
 
 
 @pytest.mark.parametrize("method", SETTINGS)
