@@ -1,8 +1,9 @@
 """Cores that several ranks, or the two threads of a rank, share, as a system's scheduler shares them.
 
-A job stays on its core until another core has nothing to do and takes one over. So of three ranks on two cores one has
-a core for itself, and the other two share the other until it waits. Threads that compute count, and those of a library
-that carry out exchanges and copy their bytes; a rank that waits for an exchange uses no core. A GPU is one core.
+A job stays on its core until another core, which has nothing to do, takes it over at a tick of the system's clock. So
+of three ranks on two cores one has a core for itself, and the other two share the other until it waits, and up to a
+tick longer (`python -m benchmarks.idle_core` measures that). Threads that compute count, and those of a library that
+carry out exchanges and copy their bytes; a rank that waits for an exchange uses no core. A GPU is one core.
 
 Ranks on one core run in turns, as Linux (EEVDF) deals them. Whoever has been given a core keeps it for a slice. After
 that a rank that an exchange awakens takes the core from it at once, unless the running one has run less: one that has
@@ -53,6 +54,10 @@ class Turns:
     def over(self, picked: float, now: float) -> bool:
         """Whether a job that was given its core at `picked` may lose it now."""
         return now - picked >= self.kept - SAME * (now + 1.0)
+
+    def next_tick(self, now: float) -> float:
+        """The first tick later than `now`."""
+        return self.tick * (math.floor(now / self.tick + 1e-9) + 1)
 
     def ends(self, picked: float, now: float) -> float:
         """The next tick, later than `now`, at which a job that was given its core at `picked` may lose it."""
@@ -120,6 +125,7 @@ class Cores:
         profile: DeviceProfile | None = None,
     ) -> None:
         self.env, self.longer, places = env, longer, max(1, int(number // width))
+        self._turns = turns
         self._places = [
             _Place(env, number / width / places, self._idle, turns, IdleCore(profile) if profile else None)
             for _ in range(places)
@@ -145,12 +151,25 @@ class Cores:
         return job.left / self.longer
 
     def _idle(self, place: _Place) -> None:
-        """Move a job from the fullest place to one that has none: the one that has most left, of those that wait."""
-        fullest = max(self._places, key=attrgetter("load"))
-        if len(fullest.jobs) > 1:
+        """Have a place without jobs take one over from the fullest, if one waits there: at the next tick of the clock
+        where jobs take turns, else at once."""
+        if self._turns is None:
+            self._take_over(place)
+        elif len(self._fullest().jobs) > 1:
+            tick = self.env.timeout(self._turns.next_tick(self.env.now) - self.env.now)
+            assert tick.callbacks is not None
+            tick.callbacks.append(lambda _: self._take_over(place))
+
+    def _take_over(self, place: _Place) -> None:
+        """Move the job that has most left, of those that wait at the fullest place, to one that has none."""
+        fullest = self._fullest()
+        if not place.jobs and len(fullest.jobs) > 1:
             job = max(fullest.movable(), key=attrgetter("left"))
             fullest.remove(job)
             place.awaken(job)
+
+    def _fullest(self) -> _Place:
+        return max(self._places, key=attrgetter("load"))
 
 
 class _Place:

@@ -56,7 +56,16 @@ def test_turns() -> None:
     assert ends([(0.0, 1.0), (0.0, 1.0)], 1, 1, TURNS) == pytest.approx([1.0, 2.0])
     assert ends([(0.0, 9.0), (1.0, 1.0)], 1, 1, TURNS) == pytest.approx([10.0, 5.0])
     assert ends([(0.0, 6.0), (0.0, 6.0)], 1, 1, TURNS) == pytest.approx([10.0, 12.0])
-    assert ends([(0.0, 9.0), (0.0, 9.0), (0.0, 9.0)], 2, 1, TURNS) == pytest.approx([13.0, 9.0, 14.0]), "one moves"
+    assert ends([(0.0, 9.0), (0.0, 9.0), (0.0, 9.0)], 2, 1, TURNS) == pytest.approx([13.0, 9.0, 17.0]), "one moves"
+
+
+def test_an_idle_core_takes_over_who_waits_at_the_next_tick() -> None:
+    """The second job ends at 2, when the third waits for the first; at 4 the first has had its slice and moves."""
+    three = [(0.0, 9.0), (0.0, 2.0), (0.0, 9.0)]
+    assert ends(three, 2, 1, TURNS) == pytest.approx([9.0, 2.0, 13.0])
+    assert ends([*three, (3.0, 0.5)], 2, 1, TURNS) == pytest.approx([9.0, 2.0, 13.0, 3.5]), "work of its own first"
+    assert ends([*three, (3.0, 2.0)], 2, 1, TURNS) == pytest.approx([13.0, 2.0, 13.0, 5.0]), "busy at 4, idle at 8"
+    assert ends(three, 2, 1) == pytest.approx([10.0, 2.0, 10.0]), "at once where jobs take no turns: 9 and 9 of 18"
 
 
 def test_ticks_are_those_of_the_clock() -> None:
