@@ -8,6 +8,7 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.idle_core import delays
 from sims.device import LiveMemory
 from sims.engine import SimClock
 from sims.engine._cores import CoreJob, Cores, Turns
@@ -66,6 +67,14 @@ def test_an_idle_core_takes_over_who_waits_at_the_next_tick() -> None:
     assert ends([*three, (3.0, 0.5)], 2, 1, TURNS) == pytest.approx([9.0, 2.0, 13.0, 3.5]), "work of its own first"
     assert ends([*three, (3.0, 2.0)], 2, 1, TURNS) == pytest.approx([13.0, 2.0, 13.0, 5.0]), "busy at 4, idle at 8"
     assert ends(three, 2, 1) == pytest.approx([10.0, 2.0, 10.0]), "at once where jobs take no turns: 9 and 9 of 18"
+
+
+def test_measured_delays_are_of_those_who_wait_at_another_core() -> None:
+    """Begin, end, core before and after of gaps in which others did not run, when one goes to sleep on a core."""
+    gaps = [(0.5, 1.3, 1, 0), (1.8, 2.4, 0, 0), (2.9, 3.1, 0, 1), (2.8, 3.4, 0, 0)]
+    assert delays([(1.0, 0)], gaps) == pytest.approx([0.3]), "the idle core 0 takes it over"
+    assert not len(delays([(2.0, 0)], gaps)), "it waited at this core, and has it now"
+    assert delays([(3.0, 1), (5.0, 1)], gaps) == pytest.approx([0.1]), "the first of two; nobody waited at 5"
 
 
 def test_ticks_are_those_of_the_clock() -> None:
