@@ -25,13 +25,10 @@ from harness.machine import core_count
 from sims.engine._cores import TICK_S
 
 GAP_S = 2e-4  # a process that has not run for so long has lost its core
-WORKS_S, SLEEPS_S = (
-    0.02,
-    0.01,
-)  # of the one that sleeps, in the mean; drawn anew every time, so that ticks are met evenly
+WORKS_S, SLEEPS_S = 0.02, 0.01  # of the one that sleeps, in the mean; drawn anew, so that ticks are met evenly
 
-Gap = tuple[float, float, int, int]
-"""Begin and end (s) of a gap, and the cores before and after it."""
+Gap = tuple[float, float, int]
+"""Begin and end (s) of a gap, and the core before it."""
 
 
 def where() -> Callable[[], int]:
@@ -48,7 +45,7 @@ def compute(until: float, out: Connection) -> None:
     while last < until:
         now = time.perf_counter()
         if now - last > GAP_S:
-            gaps.append((last, now, at, core()))
+            gaps.append((last, now, at))
         at, last = core(), now
     out.send(gaps)
 
@@ -70,9 +67,9 @@ def delays(slept: list[tuple[float, int]], gaps: list[Gap]) -> np.ndarray:
     somebody waited at the same core, who goes on there at once."""
     found = []
     for at, core in slept:
-        waiting = [(end, before, after) for begin, end, before, after in gaps if begin < at < end]
-        if waiting and all(before != core for _, before, _ in waiting):
-            found.append(min(end for end, _, _ in waiting) - at)
+        waiting = [(end, before) for begin, end, before in gaps if begin < at < end]
+        if waiting and all(before != core for _, before in waiting):
+            found.append(min(end for end, _ in waiting) - at)
     return np.asarray(found)
 
 
@@ -98,9 +95,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="seconds of a session (default: 10)")
     parser.add_argument("--sessions", type=int, default=3, help="sessions (default: 3)")
     args = parser.parse_args()
-    table = Table(
-        "session", "cases", "within 0.1 ms", "median ms", "90th ms", "mean ms", title="an idle core takes over"
-    )
+    columns = ("session", "cases", "within 0.1 ms", "median ms", "90th ms", "mean ms")
+    table = Table(*columns, title="until an idle core takes over")
     for number in range(args.sessions):
         found = 1e3 * measured(args.seconds, number)
         if not len(found):
@@ -109,9 +105,8 @@ def main() -> None:
         row = (np.mean(found < 0.1), np.median(found), np.percentile(found, 90), found.mean())
         table.add_row(str(number), str(len(found)), f"{100 * row[0]:.0f} %", *(f"{value:.2f}" for value in row[1:]))
     stdout().print(table)
-    stdout().print(
-        f"at the next tick of {1e3 * TICK_S:g} ms: median and mean {500 * TICK_S:g}, 90th {900 * TICK_S:.1f} ms"
-    )
+    tick = 1e3 * TICK_S
+    stdout().print(f"at the next tick of {tick:g} ms: median and mean {0.5 * tick:g}, 90th {0.9 * tick:.1f} ms")
 
 
 if __name__ == "__main__":

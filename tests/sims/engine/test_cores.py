@@ -70,8 +70,8 @@ def test_an_idle_core_takes_over_who_waits_at_the_next_tick() -> None:
 
 
 def test_measured_delays_are_of_those_who_wait_at_another_core() -> None:
-    """Begin, end, core before and after of gaps in which others did not run, when one goes to sleep on a core."""
-    gaps = [(0.5, 1.3, 1, 0), (1.8, 2.4, 0, 0), (2.9, 3.1, 0, 1), (2.8, 3.4, 0, 0)]
+    """Begin, end and core of gaps in which others did not run, when one goes to sleep on a core."""
+    gaps = [(0.5, 1.3, 1), (1.8, 2.4, 0), (2.9, 3.1, 0), (2.8, 3.4, 0)]
     assert delays([(1.0, 0)], gaps) == pytest.approx([0.3]), "the idle core 0 takes it over"
     assert not len(delays([(2.0, 0)], gaps)), "it waited at this core, and has it now"
     assert delays([(3.0, 1), (5.0, 1)], gaps) == pytest.approx([0.1]), "the first of two; nobody waited at 5"
