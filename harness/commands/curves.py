@@ -125,7 +125,8 @@ class Curve:
         rows = []
         for x in places:
             cluster = self.cluster_at(x)
-            inputs = inputs_of(cluster, self.replay.recording.graph, [self.knob.key])
+            graph, precision = self.replay.recording.graph, self.config.model.precision
+            inputs = inputs_of(cluster, graph, [self.knob.key], precision)
             prediction = RecordedPrediction(self.config, self.replay, cluster, self.cycles, inputs)
             rows.append([each["epoch"] / self(x) for each in prediction.draws(draws)])
         self._factors = interpolated(places, np.asarray(rows))

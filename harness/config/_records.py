@@ -71,6 +71,9 @@ class ModelConfig:
     linear_layers: int = option(0, "how many of the layers, from the end, are dense and read no neighbours")
     hidden: int = option(16, "hidden width (per head for gat)")
     heads: int = option(1, "attention heads (gat)")
+    hidden_heads: Literal["concat", "mean"] = option(
+        "concat", "heads of hidden layers side by side, or their mean (gat); the last layer has the mean"
+    )
     dropout: float = option(0.0, "dropout probability, 0 to 1")
     norm: Literal["none", "layer", "l2"] = option(
         "none", "normalisation after every layer but the last: LayerNorm, or rows divided by their L2 norm"

@@ -82,7 +82,7 @@ RUN_SETTINGS: dict[str, Setting] = dict(_settings())
 """Every setting of a run by its key, record by record."""
 
 
-ADDED = {"precision": "fp32", "attention": "auto", "cuda_graphs": False}
+ADDED = {"precision": "fp32", "attention": "auto", "cuda_graphs": False, "hidden_heads": "concat"}
 """Settings that earlier versions did not have, and the value that does what those did: it is not part of identities."""
 
 

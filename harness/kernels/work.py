@@ -45,6 +45,7 @@ class Work:
         bits: bits per element (codec).
         fresh: bytes of new tensors it writes.
         name: the operator (and its bits), for devices that timed it.
+        half: whether factors (gemm) or rows (spmm) are of two bytes a number (`--precision bf16`).
         rows, row_bytes: rows among which the stored entries choose, and bytes of one (spmm). Only prices of devices
             with a cache go by them; two works are equal without them.
     """
@@ -58,6 +59,7 @@ class Work:
     bits: int = 0
     fresh: int = 0
     name: str = ""
+    half: bool = False
     rows: int = field(default=0, compare=False)
     row_bytes: int = field(default=0, compare=False)
 
@@ -101,7 +103,7 @@ class NeighbourSum:
         entries = columns.numel() * (rows.numel() // max(rows.shape[0], 1))
         width = rows.shape[-1]
         return Work(
-            self.kind, bytes_of(outputs), entries=entries, width=width, rows=rows.shape[0],
+            self.kind, bytes_of(outputs), entries=entries, width=width, half=is_half(rows), rows=rows.shape[0],
             row_bytes=width * rows.element_size(),
         )  # fmt: skip
 
@@ -128,7 +130,7 @@ class AttentionSum:
         entries = sum(args[position].numel() for position in self.columns) * values
         chosen = sum(rows.shape[0] for rows in dense)
         return Work(
-            self.kind, bytes_of(outputs), entries=entries, width=values, rows=chosen,
+            self.kind, bytes_of(outputs), entries=entries, width=values, half=is_half(dense[0]), rows=chosen,
             row_bytes=values * dense[0].element_size(),
         )  # fmt: skip
 
@@ -184,6 +186,11 @@ def lines_of(tensors: Sequence[Tensor]) -> tuple[int, int]:
         return 0, 0
     width = tensors[0].shape[-1] if tensors[0].ndim > 1 else 1
     return tensors[0].numel() // max(width, 1), width
+
+
+def is_half(tensor: Tensor) -> bool:
+    """Whether a tensor has floating-point numbers of two bytes."""
+    return tensor.is_floating_point() and tensor.element_size() == 2
 
 
 _DECLARED: dict[str, Formula] = {}

@@ -202,8 +202,9 @@ def _sage(config: ModelConfig, inputs: int, outputs: int, last: bool) -> tuple[n
 
 
 def _gat(config: ModelConfig, inputs: int, outputs: int, last: bool) -> tuple[nn.Module, int]:
-    layer = GATConv(inputs, outputs, config.heads, mean_heads=last, attention=config.attention)
-    return layer, outputs if last else outputs * config.heads
+    mean = last or config.hidden_heads == "mean"
+    layer = GATConv(inputs, outputs, config.heads, mean_heads=mean, attention=config.attention)
+    return layer, outputs if mean else outputs * config.heads
 
 
 MODELS: Registry[Factory] = Registry(

@@ -171,6 +171,8 @@ def _summary(about: dict[str, Any]) -> str:
 
 
 def _quantity(key: str, value: float) -> str:
+    if key.startswith("bf16."):
+        return f'{{ value = {value:.4g}, from = "measured" }}'
     if key == "gemm.efficiency" or key.startswith("overlap."):
         return f'{{ value = {value:.3f}, from = "measured" }}'
     scale, unit = UNITS.get(key) or UNITS.get(key.partition(".")[0]) or (1e9, "GB/s")

@@ -71,7 +71,7 @@ def measure_device(budget_s: float, device: str = "cpu") -> dict[str, float]:
     """Every number of a device file, by its key there; `budget_s` is about how long one operator is timed."""
     torch.manual_seed(0)
     on = bench(device, budget_s)
-    numbers = {"launch": _launch(on.device)} | _gemm(on) | _streams(on) | _codec(on)
+    numbers = {"launch": _launch(on.device)} | _gemm(on) | _streams(on) | _codec(on) | _half(on)
     if device == "cpu":
         return numbers | _fresh(budget_s) | _spmm(on, numbers["launch"], numbers["bandwidth.elementwise"])
     return numbers | _spmm(on, 0.0, numbers["bandwidth.elementwise"])
@@ -224,6 +224,27 @@ def _spmm(on: Bench, launch: float, bandwidth: float) -> dict[str, float]:
             costs.append(seconds / (2 * block.nnz * width))
         costs_by_width[f"spmm.{width}"] = max(statistics.fmean(costs), 1e-13)
     return costs_by_width
+
+
+def _half(on: Bench) -> dict[str, float]:
+    """How fast products and neighbour sums are in bfloat16, as a multiple of fp32's speed.
+
+    A CPU without instructions for it takes many times as long, so that its products are of few rows; a GPU's are those
+    of the highest rate, which bytes do not bound. Nothing of a GPU without units for it.
+    """
+    cpu = on.device.type == "cpu"
+    if not cpu and not torch.cuda.is_bf16_supported(including_emulation=False):
+        return {}
+    count = on.rows // 4 if cpu else on.rows
+    block = _random_block(count, 40).to(on.device)
+    rows = on.randn(count, WIDTH)
+    left, right = (on.randn(count // 4, WIDTH), on.randn(WIDTH, WIDTH)) if cpu else [on.randn(on.square, on.square)] * 2
+
+    def taken(x: Tensor, a: Tensor, b: Tensor) -> tuple[float, float]:
+        return on.seconds(lambda: a @ b), on.seconds(lambda: aggregate(block, x))
+
+    whole, half = taken(rows, left, right), taken(*(each.bfloat16() for each in (rows, left, right)))
+    return {"bf16.gemm": whole[0] / half[0], "bf16.spmm": whole[1] / half[1]}
 
 
 def _random_block(num_nodes: int, degree: int) -> Block:

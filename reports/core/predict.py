@@ -41,7 +41,8 @@ class Fit:
         compute: factor on compute seconds.
         messages: factor on the seconds that software takes for a message, whatever its size.
         host: seconds of an epoch in which the host of a paper's program keeps its device waiting; a part of compute.
-        software: factor on the seconds of what processes move, of messages, and of `host`.
+        host_per_part: the same for every other part of the graph, where the program works for one after the other.
+        software: factor on the seconds of what processes move, of messages, and of the host.
     """
 
     bandwidth: float = 1.0
@@ -49,6 +50,7 @@ class Fit:
     compute: float = 1.0
     messages: float = 1.0
     host: float = 0.0
+    host_per_part: float = 0.0
     software: float = 1.0
 
     def text(self) -> str:
@@ -58,17 +60,22 @@ class Fit:
         factors += [f"ceiling of a process x {self.process:.3g}"] if self.process is not None else []
         factors += [f"compute x {self.compute:.3g}"] if self.compute != 1.0 else []
         factors += [f"time of messages x {self.messages:.3g}"] if self.messages != 1.0 else []
-        factors += [f"host {1e3 * self.host:.3g} ms an epoch"] if self.host else []
+        each = f" and {1e3 * self.host_per_part:.3g} ms for every other part" if self.host_per_part else ""
+        factors += [f"host {1e3 * self.host:.3g} ms an epoch{each}"] if self.host or each else []
         factors += [f"time of the host's software x {self.software:.3g}"] if self.software != 1.0 else []
         return "constants: " + (", ".join(factors) or "none")
 
-    def of_program(self, host: float) -> Fit:
-        """The same testbed under a program whose host takes `host` seconds of an epoch."""
-        return replace(self, host=host)
+    def of_program(self, host: float, per_part: float = 0.0) -> Fit:
+        """The same testbed under a program whose host takes `host` seconds an epoch, `per_part` for each other part."""
+        return replace(self, host=host, host_per_part=per_part)
+
+    def host_s(self, parts: int) -> float:
+        """Seconds of an epoch of so many parts that the host takes."""
+        return self.software * (self.host + self.host_per_part * (parts - 1))
 
     def timed(self, record: Mapping[str, Any]) -> Seconds:
         """The median epoch of a run with these constants, with what the host takes. Raises InputError if it failed."""
-        modelled, host = Seconds.of(record), self.software * self.host
+        modelled, host = Seconds.of(record), self.host_s(int(record["config"]["parts"]))
         return replace(modelled, epoch=modelled.epoch + host, compute=modelled.compute + host)
 
 

@@ -1,7 +1,8 @@
 """Elements of a report: rows that put a number beside the published one, orderings, tables and plots.
 
-Every row states how it is judged: by its error, by a difference and its interval, only by its place in an ordering, or
-not at all. What a reader takes from the paper, a number or an ordering, is a claim; each has one of five outcomes.
+Every row states how it is judged: by its error, by the span of readings of what is not printed, by a difference and
+its interval, only by its place in an ordering, or not at all. What a reader takes from the paper, a number or an
+ordering, is a claim; each has one of five outcomes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from harness.console import significant
 from reports.statistics import estimate
 
 How = Literal["simulated", "measured", "trained", "closed form", "partitioned", "fitted", "needs data", "quoted"]
-JudgedBy = Literal["error", "bound", "points", "difference", "order", "none"]
+JudgedBy = Literal["error", "bound", "readings", "points", "difference", "order", "none"]
 Outcome = Literal["reproduced", "contradicted", "undecided", "theory", "cannot be judged"]
 OUTCOMES: tuple[Outcome, ...] = ("reproduced", "contradicted", "undecided", "theory", "cannot be judged")
 CLOSE = 0.15  # relative error up to which a prediction counts as right
@@ -95,6 +96,9 @@ class Row:
             part of a median), a printed difference of scores with our interval, only orderings do, or nothing does (an
             identity, an input, a number judged elsewhere). "bound": ours leaves out a cost that the printed number
             holds and of which nothing is printed, so that it can only be too high; its error does not count.
+            "readings": the number depends on settings that no source prints; it is contradicted where the printed one
+            lies outside of what all `readings` and ours span, and undecided within.
+        readings: our values with other settings of what no source prints; None where a reading gave no value.
         interval: half width of the 95 % confidence interval of ours.
         null: what would be predicted without a model.
         at: row and column header of its cell in the paper's own layout.
@@ -114,6 +118,7 @@ class Row:
     conflict: str = ""
     note: str = ""
     judge: JudgedBy = "error"
+    readings: tuple[float | None, ...] = ()
     interval: float | None = None
     null: Null | None = None
     at: tuple[str, str] | None = None
@@ -185,6 +190,13 @@ class Row:
             return self._level(printed, ours)
         if self.judge in ("order", "none"):
             return "order only" if self.judge == "order" else "not judged"
+        if self.judge == "readings":
+            low, high = self._span(ours)
+            if low == high:
+                return "one reading only"
+            inside = low <= (printed or 0.0) <= high
+            where = "within" if inside else "near" if self._read(ours) else "outside of"
+            return f"{where} readings, {significant(low)} to {significant(high)}"
         error = self.error
         if self.judge == "bound" and (error is None or error <= CLOSE):
             return "a lower bound"
@@ -199,6 +211,16 @@ class Row:
         if gap + self.interval <= near:
             return "reproduced"
         return "contradicted" if gap - self.interval > near else "undecided"
+
+    def _span(self, ours: float) -> tuple[float, float]:
+        """The least and the most of all readings."""
+        found = [ours, *(value for value in map(finite, self.readings) if value is not None)]
+        return min(found), max(found)
+
+    def _read(self, ours: float) -> bool:
+        """Whether the printed number lies between readings, or within `CLOSE` of one end."""
+        (low, high), printed = self._span(ours), finite(self.published) or 0.0
+        return (1 - CLOSE) * printed <= high and low <= (1 + CLOSE) * printed
 
     @property
     def outcome(self) -> Outcome | None:
@@ -216,6 +238,9 @@ class Row:
             return self._level(float(self.published or 0.0), ours)
         if self.judge == "points":
             return "reproduced" if abs(self.points or 0.0) <= POINTS else "contradicted"
+        if self.judge == "readings":
+            low, high = self._span(ours)
+            return "cannot be judged" if low == high else "undecided" if self._read(ours) else "contradicted"
         if self.judge == "bound":
             return "contradicted" if (self.error or 0.0) > CLOSE else "cannot be judged"
         return (

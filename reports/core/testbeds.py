@@ -160,10 +160,28 @@ def as_coded(method: str) -> str:
     return f"{method}:sampling=fixed" if method.startswith("bns-gcn:") and "sampling=" not in method else method
 
 
-def host_s() -> float:
-    """Seconds of an epoch that the host of BNS-GCN's program works outside its exchanges and all-reduce."""
+LOGGED_PARTS = 4, 8  # of Sylvie's public logs
+
+
+def logged_host_s(parts: int) -> float:
+    """The least seconds of an epoch that were logged of BNS-GCN's program outside its exchanges and all-reduce.
+
+    `parts`: one of `LOGGED_PARTS`.
+    """
     logs = load.published("sylvie-logs")
-    return float(logs[logs["system"].str.startswith("BNS-GCN")]["compute_s"].min())
+    own = logs[logs["system"].str.startswith("BNS-GCN") & (logs["partitions"].astype(int) == parts)]
+    return float(own["compute_s"].min())
+
+
+def program_host() -> tuple[float, float]:
+    """Seconds of an epoch that the host of BNS-GCN's program works alone, and for every other part.
+
+    The line through what was logged in 4 and in 8 parts: the program draws from the boundary with every other part,
+    and adds its edges to the epoch's graph, one part after the other.
+    """
+    few, many = LOGGED_PARTS
+    each = (logged_host_s(many) - logged_host_s(few)) / (many - few)
+    return logged_host_s(few) - each * (few - 1), each
 
 
 def work_of(setting: str) -> str:

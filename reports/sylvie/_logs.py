@@ -8,7 +8,7 @@ from reports.core import load
 from reports.core.context import Context, demand
 from reports.core.predict import Fit
 from reports.core.table import Ordering, PaperTable, Row
-from reports.core.testbeds import AS_CODED, as_coded, host_s, select, value
+from reports.core.testbeds import AS_CODED, as_coded, logged_host_s, select, value
 from reports.sylvie._testbed import (
     FITTED,
     FOLLOWS,
@@ -59,7 +59,7 @@ LOGGED_HOST = (
     "would have 11 and 14 ms of it, other models and graphs 17 to 30, ogbn-products 55 to 115 and Amazon's GCN less "
     "than nothing; rank 0 has another part of another size on two servers, of which neither nodes nor edges are printed"
 )
-OWN_HOST = "the row that says what the host of BNS-GCN's program takes"
+OWN_HOST = "a row that says what the host of BNS-GCN's program takes"
 CODES = "logged: 3 to 4 GB over fp32 on one server, whatever the graph, of buffers that the model does not have"
 REPEATED = "repeats the number of another row"
 
@@ -69,7 +69,7 @@ def epochs_logged(context: Context) -> PaperTable:
     fit, rows = constants(context), list[Row]()
     for log in _all_logs():
         null = null_for(anchor(log.parts).epoch, log.bed(context), log.name, log.system)
-        of_host = log.system == "BNS-GCN" and log.compute == host_s()
+        of_host = log.system == "BNS-GCN" and log.compute == logged_host_s(log.parts)
         rows.append(
             Row(label=f"{log.label}, {_where(log)}", quantity="epoch", unit="s", published=log.epoch,
                 ours=_ours(context, log, fit)["epoch"], how="fitted" if log.fitted else "simulated",

@@ -26,6 +26,7 @@ from harness.kernels.work import (
     Work,
     bytes_of,
     declared_work,
+    is_half,
     lines_of,
 )
 
@@ -189,10 +190,11 @@ class Operator:
         if left.layout is not strided:
             row_bytes = columns * right.element_size()
             return Work(
-                "spmm", wrote, entries=left._nnz() * columns, width=columns, rows=right.shape[0], row_bytes=row_bytes
-            )
+                "spmm", wrote, entries=left._nnz() * columns, width=columns, half=is_half(right), rows=right.shape[0],
+                row_bytes=row_bytes,
+            )  # fmt: skip
         shortest = min(columns, left.shape[-1], left.numel() // max(left.shape[-1], 1))
-        return Work("gemm", nbytes, flops=2 * left.numel() * columns, width=shortest)
+        return Work("gemm", nbytes, flops=2 * left.numel() * columns, width=shortest, half=is_half(left))
 
     def _fresh(self, outputs: list[Tensor]) -> int:
         """Bytes of the largest output with new storage: allocators handle each allocation separately."""

@@ -31,6 +31,9 @@ STREAMS = {
 }
 """Classes whose cost is bytes over the class's bandwidth -> what belongs to them."""
 
+HALF = {"gemm": "matrix products", "spmm": "neighbour sums"}
+"""Classes whose speed `--precision bf16` changes beyond what half as many bytes do -> what belongs to them."""
+
 CLASSES = ("gemm", "spmm", *STREAMS, "codec", "host")
 
 OVERLAP = {
@@ -146,6 +149,12 @@ class DeviceProfile:
         default=HOST,
         at="host.bandwidth",
     )
+    bf16: dict[str, Quantity] = key(
+        "speed of what these operators compute in bfloat16, as a multiple of float32's; their bytes are half as many "
+        "in any case",
+        named(HALF, factor()),
+        default={},
+    )
     overlap: dict[str, Quantity] = key(
         "how much longer each takes while the other is busy too", named(OVERLAP, factor(least=1.0)), default={}
     )
@@ -210,11 +219,11 @@ class DeviceProfile:
             total += work.fresh / self.release.value
         cost = self.cost_of(work) if self.kind == "cpu" or work.kind != "host" else None
         if cost is not None:
-            return total + cost.seconds(work)
+            return total + cost.seconds(work, self.faster(work))
         if work.kind == "host":
             return total + work.nbytes / self.host.value
         if work.kind == "gemm":
-            compute = work.flops / (self.gemm_peak.value * self.gemm_efficiency.value)
+            compute = work.flops / (self.gemm_peak.value * self.gemm_efficiency.value * self.faster(work))
             return total + max(compute, work.nbytes / self.gemm_bandwidth.value)
         if work.kind == "spmm":
             written = work.nbytes / self.bandwidth["elementwise"].value
@@ -226,11 +235,15 @@ class DeviceProfile:
 
     def _row_cost(self, work: Work, popularity: Popularity) -> float:
         """Seconds per stored entry and column of rows that come from memory and from the cache."""
-        cost = self.spmm_cost(work.width)
+        cost = self.spmm_cost(work.width) / self.faster(work)
         if self.cache is None or not work.rows:
             return cost
         missed = self.cache.missed(work, popularity)
         return missed * cost + (1 - missed) * min(cost, self.cache.row_cost(work))
+
+    def faster(self, work: Work) -> float:
+        """Factor on the speed of what an operator computes: 1 in float32."""
+        return self.bf16[work.kind].value if work.half and work.kind in self.bf16 else 1.0
 
     def spmm_cost(self, width: int) -> float:
         """Seconds per stored entry and column at this width."""
@@ -247,8 +260,8 @@ class DeviceProfile:
         known = list(self.codec)
         return self.codec[known[max(bisect.bisect_right(known, bits) - 1, 0)]].value
 
-    def source_of(self, kind: str) -> str:
-        """The weakest source among the numbers that a class's cost rests on."""
+    def source_of(self, kind: str, half: bool = False) -> str:
+        """The weakest source among the numbers that a class's cost rests on; `half`: in bfloat16."""
         cached = [] if self.cache is None else [self.cache.bandwidth, self.cache.entry]
         used: dict[str, list[Quantity]] = {
             "gemm": [self.gemm_peak, self.gemm_efficiency, self.gemm_bandwidth],
@@ -256,7 +269,10 @@ class DeviceProfile:
             "codec": [*self.codec.values()],
             "host": [self.host],
         }
-        return min((q.source for q in used.get(kind) or [self.bandwidth[kind]]), key=STRENGTH.index)
+        numbers = used.get(kind) or [self.bandwidth[kind]]
+        if half and kind in self.bf16:
+            numbers = [*numbers, self.bf16[kind]]
+        return min((q.source for q in numbers), key=STRENGTH.index)
 
     def quantities(self) -> list[tuple[str, str, Quantity]]:
         """Every number as (key in the file, dimension, value), in the order of the file."""

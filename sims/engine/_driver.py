@@ -225,10 +225,11 @@ class Simulator:
         return self._cores[place]
 
     def _begin_software(self, rank: int, seconds: float) -> simpy.Event:
-        """Begin work of the library on the cores that a rank shares."""
+        """Begin work of the library's own threads on the cores that a rank shares; real ranks schedule them as batch
+        work (`real.rank`), which interrupts nobody."""
         cores = self._cores_of(rank)
         assert cores is not None
-        return cores.software(seconds)
+        return cores.software(seconds, polite=True)
 
     def _side_of(self, rank: int) -> SideThread:
         """The second thread of a rank, made when it begins its first background exchange."""
@@ -355,7 +356,8 @@ class Simulator:
         for ledger, profile in zip(self.ledgers, self.profiles, strict=True):
             for kind, seconds in ledger.seconds.items():
                 class_seconds[kind] += seconds
-                source_seconds[profile.source_of(kind) if kind in CLASSES else "assumed"] += seconds
+                source = profile.source_of(kind, kind in ledger.halves) if kind in CLASSES else "assumed"
+                source_seconds[source] += seconds
         for prices in self._prices.values():
             unknown.update(prices.unknown)
         link_bytes = self.effects.network.link_bytes.tolist()

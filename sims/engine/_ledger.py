@@ -102,6 +102,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     Attributes:
         seconds: operator class, or UNKNOWN -> seconds charged so far, without work off the clock.
+        halves: classes of which operators ran in bfloat16.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.prices, self.meter, self.memory, self._shapes, self._charged = prices, meter, memory, shapes, charged
         self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.halves: set[str] = set()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -159,6 +161,8 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def count(self, component: str, work: Work, seconds: float) -> None:
         """Count an operator that is charged to the clock: under its class, and by name if its class is unknown."""
         self.seconds[work.kind] += seconds
+        if work.half:
+            self.halves.add(work.kind)
         if work.kind == UNKNOWN:
             self.prices.unknown[work.name] += 1
         for notify in self._charged:

@@ -20,7 +20,7 @@ from sims.device import Work
 from sims.engine import Observer
 from sims.replay._notation import BEGIN, END, Action, Converted, EffectShape, Tables, Track, counts_of
 
-RECORDING_FORMAT = 6
+RECORDING_FORMAT = 7
 
 
 class PeakMemory(msgspec.Struct, frozen=True):

@@ -104,7 +104,8 @@ def _simulated(job: Job, placement: Placement, observers: Sequence[Observer]) ->
 def cluster_facts(simulation: Simulation, placement: Placement, config: RunConfig) -> dict[str, Any]:
     """What a result says of the cluster that it was simulated on."""
     cluster = placement.cluster
-    notes = remarks.notes(cluster, simulation, simulation.source_seconds, simulation.unknown_ops)
+    sources, unknown = simulation.source_seconds, simulation.unknown_ops
+    notes = remarks.notes(cluster, simulation, sources, unknown, config.model.precision)
     known = kept_calibration() if config.cluster.name.partition(":")[0] == HERE else None
     if known is not None and known.disturbed:
         notes.append(f"cluster {HERE}: {known.disturbed}; haloscope calibrate measures it again")

@@ -31,6 +31,9 @@ COPIED = ("loopback", "spine")
 SHARING = "sharing"
 """A device's number that counts where ranks share cores."""
 
+HALF = "bf16."
+"""Prefix of a device's keys that matter in bfloat16 only."""
+
 OF_BOUNDARY = tuple(
     f"parts.{name}" for name in ("boundary", "ratio", "degrees", "replication", "mirrors", "mirrors_per_shared_master")
 )
@@ -67,19 +70,22 @@ class Input:
         return self.name.endswith(f".{FITS}")
 
 
-def inputs_of(cluster: Cluster, graph: Mapping[str, Any], exact: Collection[str] = ()) -> list[Input]:
+def inputs_of(
+    cluster: Cluster, graph: Mapping[str, Any], exact: Collection[str] = (), precision: str = "fp32"
+) -> list[Input]:
     """Every uncertain input of a prediction on a cluster.
 
     Args:
         graph: the description of the graph in a recording or a result.
         exact: names of numbers that are given (`links.nic.bandwidth`).
+        precision: of the run; what bfloat16 makes faster counts in bf16 alone.
     """
     known = {change.partition("=")[0] for change in cluster.name.split(":")[1:]} | set(exact)
     if cluster.nic_rates:
         known |= {"links.nic.bandwidth"}
     found = [*_of_cluster(cluster), *_of_rows(graph)]
     for name in dict.fromkeys(cluster.profiles):
-        found += _of_device(load_device(name), shared=bool(cluster.cores))
+        found += _of_device(load_device(name), shared=bool(cluster.cores), half=precision == "bf16")
     return [each for each in found if each.name not in known and each.high > each.low]
 
 
@@ -99,12 +105,14 @@ def _of_cluster(cluster: Cluster) -> Iterator[Input]:
         yield replace(widest, value=f"{len(values)} starts and hops of {software.kind}")
 
 
-def _of_device(profile: DeviceProfile, shared: bool) -> Iterator[Input]:
-    """`shared`: whether several ranks may share cores; elsewhere that costs nothing."""
+def _of_device(profile: DeviceProfile, shared: bool, half: bool) -> Iterator[Input]:
+    """`shared`: whether several ranks may share cores; elsewhere that costs nothing. `half`: whether in bfloat16."""
     head = f"device.{profile.name}."
     measured = 0
     for key, dimension, quantity in profile.quantities():
         if key in UNTIMED or key.startswith("operators.") or key == SHARING or not quantity.value:
+            continue
+        if key.startswith(HALF) and not half:
             continue
         if _paced(key, quantity):
             measured += 1
@@ -136,8 +144,9 @@ def _of_rows(graph: Mapping[str, Any]) -> Iterator[Input]:
 
 
 def _paced(key: str, quantity: Quantity) -> bool:
-    """Whether a number of a device is off as all that was measured with it is: it has no range of its own."""
-    return quantity.source == "measured" and quantity.range is None and not key.startswith("overlap.")
+    """Whether a number of a device is off as all that was measured with it is: it has no range of its own, and is no
+    ratio of what was measured."""
+    return quantity.source == "measured" and quantity.range is None and not key.startswith(("overlap.", HALF))
 
 
 def _input(name: str, quantity: Quantity, dimension: str) -> Input:

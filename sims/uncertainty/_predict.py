@@ -31,5 +31,5 @@ def prediction_of(
     """The same of a recording that exists; `exact`: names of inputs that are given."""
     method = parse_method(config.training.method, layer0=config.training.layer0)
     cluster = placement.cluster
-    inputs = inputs_of(cluster, replay.recording.graph, exact)
+    inputs = inputs_of(cluster, replay.recording.graph, exact, config.model.precision)
     return RecordedPrediction(config, replay, cluster, method.cycle() > 1, inputs)

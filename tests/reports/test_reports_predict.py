@@ -55,9 +55,12 @@ def test_what_the_host_takes_is_part_of_every_epoch_and_of_every_fit(bed: Testbe
     assert (found.comm, found.reduce, found.codec) == (whole.comm, whole.reduce, whole.codec)
     (record,) = bed.context.runs([bed.config("vanilla")])
     assert fit.timed(record) == found and Fit().timed(record) == whole
+    assert bed.parts > 1 and replace(fit, host_per_part=0.1).timed(record).epoch == pytest.approx(
+        found.epoch + 0.1 * (bed.parts - 1)
+    )
     slower = bed.fitted("vanilla", fit.host + 1.3 * whole.epoch, source="a row", start=fit)
     assert slower.host == fit.host, "the host is not fitted"
-    assert bed.seconds("vanilla", replace(slower, host=0.0)).epoch == pytest.approx(1.3 * whole.epoch, rel=0.01)
+    assert bed.seconds("vanilla", slower.of_program(0.0)).epoch == pytest.approx(1.3 * whole.epoch, rel=0.01)
 
 
 def test_the_ceiling_of_a_process_is_fitted_apart_from_links(bed: Testbed) -> None:
@@ -72,13 +75,14 @@ def test_the_ceiling_of_a_process_is_fitted_apart_from_links(bed: Testbed) -> No
 
 
 def test_slow_software_is_slow_in_all_that_it_does(bed: Testbed) -> None:
-    start = Fit(host=0.1 * bed.seconds("vanilla").epoch, process=1.0)
+    host = 0.05 * bed.seconds("vanilla").epoch
+    start = Fit(host=host, host_per_part=host / (bed.parts - 1), process=1.0)
     before = bed.seconds("vanilla", start)
     fit = bed.fitted("vanilla", 1.5 * before.epoch, source="a row", free="software", start=start)
     after = bed.seconds("vanilla", fit)
     assert fit.software > 1 and replace(fit, software=1.0) == start
     assert after.epoch == pytest.approx(1.5 * before.epoch, rel=0.01) and after.comm > before.comm
-    assert after.compute - before.compute == pytest.approx((fit.software - 1) * start.host)
+    assert after.compute - before.compute == pytest.approx((fit.software - 1) * start.host_s(bed.parts))
     loaded = [load_cluster(bed.config("vanilla", case)["cluster"]).transport for case in (start, fit)]
     assert loaded[0].process is not None and loaded[1].process is not None
     assert loaded[0].process.value / loaded[1].process.value == pytest.approx(fit.software, rel=1e-5)

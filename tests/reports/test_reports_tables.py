@@ -56,6 +56,10 @@ def table(*rows: Row, key: str = "sylvie/table3", orderings: tuple[Ordering, ...
         (row(2.0, 3.0, judge="none"), "not judged", False),
         (row(2.0, 0.1, judge="bound"), "a lower bound", False),
         (row(2.0, 3.0, judge="bound"), "off by +50 %", False),
+        (row(2.0, 1.0, judge="readings", readings=(None, 8.0)), "within readings, 1.00 to 8.00", False),
+        (row(2.0, 1.0, judge="readings", readings=(1.75,)), "near readings, 1.00 to 1.75", False),
+        (row(2.0, 1.0, judge="readings", readings=(None,)), "one reading only", False),
+        (row(2.0, 3.0, judge="readings", readings=(8.0,)), "outside of readings, 3.00 to 8.00", False),
     ],
 )
 def test_a_row_says_what_became_of_it(given: Row, verdict: str, counts: bool) -> None:
@@ -268,6 +272,12 @@ def test_differences_need_an_interval(published: float, ours: float, interval: f
         (row(None, 2.0), None),
         (row(2.0, 2.0, judge="bound"), "cannot be judged"),
         (row(2.0, 2.4, judge="bound"), "contradicted"),
+        (row(2.0, 1.0, judge="readings", readings=(8.0,)), "undecided"),
+        (row(2.0, 1.75, judge="readings", readings=(1.0, None)), "undecided"),
+        (row(2.0, 2.29, judge="readings", readings=(math.nan, 2.3)), "undecided"),
+        (row(2.0, 2.0, judge="readings", readings=(math.nan,)), "cannot be judged"),
+        (row(2.0, 2.31, judge="readings", readings=(8.0,)), "contradicted"),
+        (row(2.0, 1.69, judge="readings", readings=(0.1,)), "contradicted"),
         (row(90.0, 90.8, unit="%", judge="points"), "reproduced"),
         (row(90.0, 91.8, unit="%", judge="points"), "contradicted"),
     ],

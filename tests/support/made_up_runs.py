@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from harness.config import RunConfig
 from reports.core.context import Context
 from reports.core.predict import Fit, Seconds, Testbed
 from reports.core.table import ENOUGH
@@ -19,7 +20,7 @@ SENT = {
     "bits=8": 0.27, "sampling=bes": 0.4, "sampling=dropedge": 0.9,
 }  # fmt: skip
 SCORE = {"p=0": 60.0, "scope=all": 50.0, "staleness=5": 68.0, "staleness=2": 69.0, "sylvie-a": 67.0}
-TOTAL = 4.0  # seconds of a vanilla epoch before a fit
+TOTAL = 3.0  # seconds of a vanilla epoch before a fit
 
 
 def sent(method: str) -> float:
@@ -40,7 +41,7 @@ def seconds(
     rate = fit.bandwidth if crosses or fit.process is None else fit.process / fit.software
     comm, compute = (
         hidden * total * sent(method) / rate + messages,
-        0.4 / max(parts, 4) * fit.compute + fit.host * fit.software,
+        0.4 / max(parts, 4) * fit.compute + fit.host_s(max(parts, 1)),
     )
     codec = 0.001 if "bits" in method else 0.0
     return Seconds(comm + compute + codec + reduce, comm, compute + codec, codec, 0.0, reduce)
@@ -72,7 +73,9 @@ def quick(monkeypatch: pytest.MonkeyPatch, *modules: str) -> Iterator[None]:
     """Replace predictions and trainings of the named modules."""
 
     def all_seconds(self: Testbed, wanted: Sequence[Any], what: str = "", *, trial: bool = False) -> list[Seconds]:
-        total = TOTAL if self.model["model"] != "gat" else 0.2 * TOTAL
+        model = RunConfig.of(**self.model).model
+        side_by_side = model.heads if model.hidden_heads == "concat" else 1
+        total = TOTAL if model.name != "gat" else 0.2 * TOTAL * side_by_side * model.hidden / 256
         latency = re.search(r"latency=(\S+) us", self.cluster)
         reduce = 0.02 + (4e-4 * float(latency[1]) if latency else 0.0)
         crosses, parts = "hosts.count=1" not in self.cluster, self.parts
@@ -89,7 +92,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, *modules: str) -> Iterator[None]:
             facts = {"memory": {"setup": False}}
             share = sent(config["method"])
             epochs = [{"peak_memory": [1000, 500 if share < 1 else 1100], "observed": {"kept nodes": share}}]
-            made.append({"state": "done", "summary": summary, "facts": facts, "epochs": epochs})
+            made.append({"state": "done", "config": dict(config), "summary": summary, "facts": facts, "epochs": epochs})
         return made
 
     with monkeypatch.context() as patch:

@@ -11,7 +11,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "single": [
         {"method": "single", "parts": 1},
         {"method": "single:style=gather", "parts": 1, "model": "gcn", "layer0": "cache"},
-        {"method": "single:style=gather", "parts": 1, "model": "gat"},
+        {"method": "single:style=gather", "parts": 1, "model": "gat", "heads": 2, "hidden_heads": "mean"},
     ],
     "vanilla": [
         {"method": "vanilla:dtype=fp16"},
@@ -38,12 +38,12 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "pipegcn"},
         {"method": "pipegcn", "precision": "bf16", "model": "gcn", "norm": "none"},
         {"method": "pipegcn:smooth=both:gamma=0.5:dropout=after"},
-        {"method": "pipegcn:smooth=gradients:debias=true", "model": "gat"},
+        {"method": "pipegcn:smooth=gradients:debias=true", "model": "gat", "heads": 2, "hidden_heads": "mean"},
     ],
     "sar": [
         {"method": "sar"},
         {"method": "sar:depth=0", "layer0": "exchange", "order": "linear-first", "model": "gcn"},
-        {"method": "sar:depth=2", "model": "gat", "layer0": "exchange"},
+        {"method": "sar:depth=2", "model": "gat", "layer0": "exchange", "heads": 2, "hidden_heads": "mean"},
     ],
     "sylvie-s": [
         {"method": "sylvie-s:bits=1"},
@@ -87,7 +87,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "cdfgnn:cache=false:bits=4", "layer0": "precompute"},
         {"method": "cdfgnn:quantise=false:eps0=0.05", "model": "gat"},
         {"method": "cdfgnn:cache=false:quantise=false"},
-        {"method": "cdfgnn:rule=fixed:last=half", "model": "gat"},
+        {"method": "cdfgnn:rule=fixed:last=half", "model": "gat", "heads": 2, "hidden_heads": "mean"},
         {"method": "cdfgnn:loop=edge:servers=2", "model": "gcn"},
         {"method": "cdfgnn:loop=edge:cache=false", "model": "gat"},
         {"method": "cdfgnn:rule=fixed", "model": "gcn-no-loop", "order": "linear-first"},
@@ -98,6 +98,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "ec-graph:select=element:period=3:layer0=exchange"},
         {"method": "ec-graph:select=matrix:tune=false:servers=1", "model": "gcn"},
         {"method": "ec-graph:period=4:bits=4", "model": "gat"},
+        {"method": "ec-graph:fp=exact:bp=exact", "model": "gat", "heads": 2, "hidden_heads": "mean"},
         {"method": "ec-graph:wire=product:period=4", "order": "auto"},
         {"method": "ec-graph:tuner=pooled:requests=false:period=5", "norm": "l2"},
         {"method": "ec-graph:range=requested:table=values:period=4", "order": "linear-first"},

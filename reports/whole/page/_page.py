@@ -40,7 +40,8 @@ from reports.whole.verdicts import (
 
 RULES = (
     f"A number is reproduced within {100 * CLOSE:.0f} % of the printed one, a score of the paper's own graph within "
-    "one point, a difference of scores where our 95 % interval lies within half a point or a quarter of it. Fitted "
+    "one point, a difference of scores where our 95 % interval lies within half a point or a quarter of it. A number "
+    "that depends on settings which are printed nowhere is undecided within what plausible ones give. Fitted "
     "rows and inputs are no claims. An ordering that follows from inputs, a fit or a formula, or that holds with "
     "bandwidths, device speed and boundary nodes off by 2 either way, is theory and counts nowhere; a claim that a "
     "paper repeats counts once."

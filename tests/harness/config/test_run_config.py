@@ -13,9 +13,10 @@ from harness.config import RUN_SETTINGS, ModelConfig, RunConfig, from_mapping, f
 from harness.errors import InputError
 
 KEYS = [
-    "dataset", "split", "protocol", "features", "model", "layers", "linear_layers", "hidden", "heads", "dropout",
-    "norm", "order", "attention", "precision", "method", "layer0", "parts", "partitioner", "hosts", "renumber",
-    "mode", "cluster", "shapes_only", "rates", "epochs", "lr", "weight_decay", "seed", "eval_every", "evaluate",
+    "dataset", "split", "protocol", "features", "model", "layers", "linear_layers", "hidden", "heads", "hidden_heads",
+    "dropout", "norm", "order", "attention", "precision", "method", "layer0", "parts", "partitioner", "hosts",
+    "renumber", "mode", "cluster", "shapes_only", "rates", "epochs", "lr", "weight_decay", "seed", "eval_every",
+    "evaluate",
     "threads", "device", "backend", "cuda_graphs", "deterministic", "timeout", "startup_timeout", "prepare_timeout",
 ]  # fmt: skip
 """Flags, TOML keys and the `config` of result files."""

@@ -56,6 +56,11 @@ def assert_exact(
 # -- exactness ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("method", EXACT)
+def test_averaged_heads_are_exact(method: CDFGNN) -> None:
+    assert_exact(method, "gat", random_graph(60, 240, seed=9), 3, DEALS[0], heads=3, hidden_heads="mean")
+
+
 @KINDS
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 8])
 @given(

@@ -65,6 +65,13 @@ def test_pull_is_exact(parts: int, kind: str, graph: Graph, owner: str, layer0: 
     assert_exact(Vanilla(style="pull", layer0=layer0), kind, graph, parts, owner)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize("method", [Vanilla(), Vanilla(style="pull"), BNSGCN(p=1.0)])
+def test_attention_with_averaged_heads_is_exact(parts: int, method: Vanilla | BNSGCN) -> None:
+    graph = random_graph(60, 240, seed=9)
+    assert_exact(method, "gat", graph, parts, "random", heads=3, hidden_heads="mean")
+
+
 @pytest.mark.parametrize("order", ["linear-first", "auto"])
 @pytest.mark.parametrize("style", ["push", "pull"])
 @pytest.mark.parametrize("kind", ["gcn", "sage"])

@@ -37,7 +37,7 @@ def layer_bytes(traffic: list[Any], direction: str) -> list[int]:
 
 
 def traffic_of(method: Method, kind: str = "sage", **options: Any) -> list[Any]:
-    model = make_model(kind, GRAPH, dtype=torch.float32, hidden=HIDDEN, heads=1, **options)
+    model = make_model(kind, GRAPH, dtype=torch.float32, **{"hidden": HIDDEN, "heads": 1, **options})
     return step(method, model, PARTS)[2]
 
 
@@ -48,6 +48,12 @@ def test_vanilla_bytes(kind: str, dtype: str) -> None:
     traffic = traffic_of(Vanilla(dtype=dtype), kind)  # type: ignore[arg-type]
     assert layer_bytes(traffic, "forward") == [0, HALO_ROWS * row, HALO_ROWS * row]
     assert layer_bytes(traffic, "backward") == [0, HALO_ROWS * row, HALO_ROWS * row]
+
+
+@pytest.mark.parametrize(("joined", "width"), [("concat", 3 * HIDDEN), ("mean", HIDDEN)])
+def test_rows_of_averaged_heads_are_no_wider_than_one(joined: str, width: int) -> None:
+    traffic = traffic_of(Vanilla(), "gat", heads=3, hidden_heads=joined)
+    assert layer_bytes(traffic, "forward") == [0, HALO_ROWS * width * 4, HALO_ROWS * width * 4]
 
 
 def test_layer0_exchange_is_booked_and_needs_no_gradient() -> None:

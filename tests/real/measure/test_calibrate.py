@@ -48,7 +48,7 @@ MEASURED: dict[str, Any] = {
         "launch": 2.5e-6, "gemm.peak": 1.234e11, "gemm.efficiency": 0.8125, "gemm.bandwidth": 6e9,
         "bandwidth.elementwise": 3e10, "bandwidth.gather": 2e10, "bandwidth.reduction": 1e10, "bandwidth.copy": 4e10,
         "bandwidth.dropout": 5e9, "fresh.bandwidth": 4e9, "fresh.above": 2**25, "codec.1": 1e10, "codec.8": 2e10,
-        "spmm.16": 6.3e-11, "spmm.256": 2e-10, "memory": 2.4e10,
+        "spmm.16": 6.3e-11, "spmm.256": 2e-10, "bf16.gemm": 1.812, "bf16.spmm": 1.433, "memory": 2.4e10,
     },
     "jitter": 0.0421,
     "links": {
@@ -301,6 +301,7 @@ def test_this_machine(tmp_path: Path) -> None:
         assert copy / (10 * NEAR) < rate.value < copy * NEAR, name  # random numbers of dropout take longer
     for name, rate in device.codec.items():
         assert copy / (10 * NEAR) < rate.value < copy * NEAR, name
+    assert set(device.bf16) == {"gemm", "spmm"} and all(1e-3 < faster.value < 100 for faster in device.bf16.values())
     for name, cost in device.spmm.items():  # seconds of an entry and column: a row's value is read and added
         assert 4 / copy / NEAR < cost.value < 4 / copy * NEAR, name
     assert 1e-7 < device.launch.value < 1e-3

@@ -136,6 +136,36 @@ def test_streams_slow_each_other_down_as_the_file_says(tmp_path: Path) -> None:
             load_device(path)
 
 
+def test_products_and_sums_in_bfloat16_are_as_much_faster_as_the_file_says(tmp_path: Path) -> None:
+    path, text = tmp_path / "card.toml", (DEVICES / "gtx-1080ti.toml").read_text()
+    half = '[bf16]\ngemm = { value = 8, from = "measured" }\nspmm = { value = 1.6, from = "assumed" }\n'
+    path.write_text(f"{text}\n{half}")
+    profile, plain = load_device(path), load_device("gtx-1080ti")
+    save_device(profile, tmp_path / "copy.toml")
+    assert load_device(tmp_path / "copy.toml") == profile
+    named = OperatorCost(Quantity(1e-6), {1: Quantity(1e-12)}, {64: Quantity(1e-11)}, Quantity(0.1))
+    for kind, faster in (("gemm", 8.0), ("spmm", 1.6)):
+        size = {"flops" if kind == "gemm" else "entries": 10**9}
+        work = Work(kind, nbytes=4, width=64, name=kind, **size)  # type: ignore[arg-type]
+        half_work = replace(work, half=True)
+        assert profile.seconds(work) == plain.seconds(work) == plain.seconds(half_work)
+        assert profile.seconds(half_work) == pytest.approx(profile.seconds(work) / faster, rel=1e-5)
+        timed = replace(profile, operators={kind: named})
+        assert timed.seconds(half_work) == pytest.approx(1e-6 + 4e-12 + 1e-2 / faster)
+    cached = replace(load_device("a100-80gb"), bf16={"spmm": Quantity(1.6)})
+    small, large = (Work("spmm", entries=10**9, width=128, rows=rows, row_bytes=512) for rows in (10**4, 10**8))
+    kept, missed = (replace(each, half=True, row_bytes=256) for each in (small, large))
+    assert cached.seconds(missed) == pytest.approx(cached.seconds(large) / 1.6, rel=0.05)
+    assert cached.cache is not None and cached.seconds(kept) == pytest.approx(
+        10**9 * cached.cache.row_cost(kept), rel=0.1
+    ), "rows in the cache are priced by their bytes, of which there are half as many already"
+    copy = Work("copy", nbytes=10**6, half=True)
+    assert profile.seconds(copy) == plain.seconds(copy), "priced by its bytes, of which there are half as many"
+    path.write_text(f"{text}\n[bf16]\ncopy = 2\n")
+    with pytest.raises(InputError, match=r"bf16.*'copy'"):
+        load_device(path)
+
+
 def test_unknown_device_and_unwritable_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown device 'rtx-3091'; did you mean 'rtx-3090'"):
         load_device("rtx-3091")

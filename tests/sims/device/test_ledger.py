@@ -118,6 +118,22 @@ def test_work_of_row_kernels(device: str) -> None:
     assert works["haloscope::dropout_rows"].kind == "dropout"
 
 
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_and_sums_of_two_byte_numbers_are_marked(device: str, dtype: torch.dtype) -> None:
+    indptr, indices = csr(4, 12, 6, device)
+    x, w = (torch.ones(n, 8, dtype=dtype, device=device) for n in (6, 9))
+
+    def run() -> None:
+        torch.ops.haloscope.gather_sum(indptr, indices, x)
+        x @ w.t()
+        x + x
+
+    works = dict(works_of(run))
+    marked = [works[name].half for name in ("haloscope::gather_sum", "mm", "add")]
+    assert marked == [dtype == torch.bfloat16, dtype == torch.bfloat16, False]
+
+
 def test_work_of_bytes() -> None:
     x, rows = torch.ones(10, 4), torch.tensor([1, 3])
 

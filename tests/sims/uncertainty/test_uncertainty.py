@@ -67,6 +67,8 @@ def test_inputs_have_the_range_of_their_source_and_what_a_user_sets_is_exact() -
     assert {each.name for each in changed} == set(found) - {"links.nic.bandwidth"}
     fewer = inputs_of(load_cluster(CLUSTER), {}, exact=["links.nic.latency"])
     assert {each.name for each in fewer} == set(found) - {"links.nic.latency"}
+    whole, half = ({each.name for each in inputs_of(load_cluster("a100-8"), {}, (), p)} for p in ("fp32", "bf16"))
+    assert half - whole == {"device.a100-80gb.bf16.gemm", "device.a100-80gb.bf16.spmm"} and whole < half
     lab = {each.name for each in inputs_of(load_cluster("lab:2x1gbit"), {})}
     assert "links.nic.bandwidth" not in lab and "links.spine.bandwidth" in lab
 
@@ -106,7 +108,7 @@ def test_operators_scatter_by_the_residual_of_their_own_fit() -> None:
 def _device_inputs(profile: object) -> list[Input]:
     from sims.uncertainty._inputs import _of_device
 
-    return list(_of_device(profile, shared=False))  # type: ignore[arg-type]
+    return list(_of_device(profile, shared=False, half=False))  # type: ignore[arg-type]
 
 
 def test_a_factor_changes_its_input_alone() -> None:
