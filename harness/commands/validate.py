@@ -35,7 +35,8 @@ def main(args: argparse.Namespace) -> int:
     budget = seconds_of(args.budget)
     rounds, refused = _runnable(_rounds(args), chosen=args.methods is not None)
     validator = Validator(
-        args.out, args.calibration, args.replays, args.runs, args.force, args.reuse == "any", args.ablation, args.quiet
+        args.out, args.calibration, args.replays, args.runs, args.force, args.reuse == "any", args.ablation, args.study,
+        args.quiet,
     )  # fmt: skip
     course = Course(validator, rounds, budget)
     course.run()

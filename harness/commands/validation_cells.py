@@ -3,7 +3,8 @@
     calibration/threads-1/                device and collectives of two ranks over loopback, `reference.json`
     calibration/threads-1/2x1-2/          collectives between the hosts of a lab, or of other numbers of ranks
     blocks/KEY/device.toml                the device with neighbour sums on the blocks of one partition
-    measured/ID.json, ID-run2.json        typical seconds and traffic of a real run, and of its repetitions
+    measured/ID.json, ID-run2.json        typical seconds and traffic of a real run, and of its repetitions, and what
+                                          was trained after it
     predicted/KEY/seconds.json            those of the simulated run, with intervals and the model's ablations
     cells/ID.json                         the record of the cell
 
@@ -14,7 +15,7 @@ are made again, unless they are asked for.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ import numpy as np
 from harness import running
 from harness.commands.calibrate import REFERENCE, Reference, measure
 from harness.commands.cells import as_json
+from harness.commands.validation_pace import Trained, in_turn, pace_of, trained_now, usual_seconds
 from harness.config import RunConfig, is_lab, parse_lab
 from harness.console import show, stderr
 from harness.errors import HaloscopeError, InputError
@@ -54,11 +56,15 @@ class CellFailed(HaloscopeError):
 
 
 class Calibration(msgspec.Struct, frozen=True):
-    """Files of a device and a cluster, and the reference time beside their measurement; 0 where it is not known."""
+    """Files of a device and a cluster, and the reference time beside their measurement; 0 where it is not known.
+
+    `usual`: seconds of the trainings that it was fitted to (`validation_pace`); empty where they are not known.
+    """
 
     device: Path
     cluster: Path
     reference: float = 0.0
+    usual: list[float] = []
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,7 @@ class Validator:
         force: make everything again.
         any_code: keep what other code has measured.
         ablation: also predict without every mechanism of the model.
+        paced: train what an own calibration was fitted to after every run, which tells the machine's pace then.
         quiet: no progress.
     """
 
@@ -83,7 +90,9 @@ class Validator:
     force: bool = False
     any_code: bool = False
     ablation: bool = False
+    paced: bool = False
     quiet: bool = False
+    _turn: Iterator[int] = field(default_factory=in_turn, init=False)
     _shared: set[Path] = field(default_factory=set, init=False)  # what this validator has made or found for many cells
 
     def is_kept(self, config: RunConfig, number: int) -> bool:
@@ -100,11 +109,21 @@ class Validator:
         calibration = self.calibration(config)
         foretold = self._predicted(config, calibration)
         traffic, measured = foretold.pop("traffic"), validation.over_runs(runs)
-        pace = measured["reference"] / calibration.reference if calibration.reference else 1.0
+        pace = self._pace(runs, measured, calibration)
         found = validation.validation_record(config, measured, foretold, all(run["traffic"] == traffic for run in runs))
         found |= {"pace": pace, "at_pace": _at(foretold["paces"], pace), "without": foretold["without"]}
         write_atomically(_made(self.out / "cells") / f"{config.run_id()}.json", as_json(found))
         return found
+
+    def _pace(self, runs: Sequence[dict[str, Any]], measured: dict[str, Any], calibration: Calibration) -> float:
+        """By which factor the machine was slower beside the runs of a cell than when it was calibrated: by trainings
+        where there are some, else by the reference work."""
+        beside = [msgspec.convert(run["trained"], Trained) for run in runs if "trained" in run]
+        if not beside or not calibration.usual:
+            return measured["reference"] / calibration.reference if calibration.reference else 1.0
+        kept = (kept_json(path, dict[str, Any]) for path in sorted((self.out / "measured").glob("*.json")))
+        known = [msgspec.convert(run["trained"], Trained) for run in kept if run and "trained" in run]
+        return pace_of(beside, known, calibration.usual)
 
     def calibration(self, config: RunConfig) -> Calibration:
         """The given calibration, an earlier one, or one made now: of the device once, of collectives for every number
@@ -121,10 +140,10 @@ class Validator:
         about = folder / REFERENCE
         if self._is_due(about):
             measure(folder, depth="quick", quiet=self.quiet, threads=threads, ranks=(RANKS,))
-        reference = msgspec.json.decode(about.read_bytes(), type=Reference).seconds
+        reference, usual = msgspec.json.decode(about.read_bytes(), type=Reference).seconds, usual_seconds(folder)
         lab = parse_lab(config.cluster.name) if is_lab(config.cluster.name) else None
         if lab is None and ranks == RANKS:
-            return Calibration(folder / "device.toml", folder / "cluster.toml", reference)
+            return Calibration(folder / "device.toml", folder / "cluster.toml", reference, usual)
         where = f"{'1x' if lab is None else f'{lab.hosts}x{lab.ranks_per_host}'}-{ranks}"
         if self._is_due(folder / where / "cluster.toml"):
             jitter = load_cluster(folder / "cluster.toml").stragglers.jitter
@@ -132,7 +151,7 @@ class Validator:
                 show([f"measuring collectives of {ranks} ranks, {where}"], stderr())
             pace = reference / reference_seconds()
             calibrate_links_to(folder / where, ranks, jitter=jitter, threads=threads, hosts=lab, pace=pace)
-        return Calibration(folder / "device.toml", folder / where / "cluster.toml", reference)
+        return Calibration(folder / "device.toml", folder / where / "cluster.toml", reference, usual)
 
     def _is_due(self, path: Path) -> bool:
         """Whether a file that serves many cells is to be made now: once, if all is made again."""
@@ -160,6 +179,8 @@ class Validator:
         with watching() as load:
             result = running.run_opened(opened)
         found = {**_epochs(result), "foreign_load": load.foreign}
+        if self.paced and self.given is None:
+            found["trained"] = msgspec.to_builtins(trained_now(next(self._turn), config.run.threads))
         return _keep(path, code, {**found, "reference": (before + reference_seconds()) / 2})
 
     def _predicted(self, config: RunConfig, calibration: Calibration) -> dict[str, Any]:

@@ -37,7 +37,7 @@ ONE_AGAINST_EIGHT = (
 """Why no order of a sampled epoch against one of the full graph counts."""
 GAT_UNKNOWN = "width and heads are not printed; what is missing is below"
 GAT_MISSING = (
-    "what is missing: at p = 0, where no rows are exchanged, printed epochs are 0.15 to 0.5 s, up to five times ours, "
+    "what is missing: at p = 0, where no rows are exchanged, printed epochs are 0.15 to 0.5 s, up to 4.4 times ours, "
     "so that our gains are too large; what the exchange adds (p = 1 less p = 0) is 0.22 to 0.39 s of ours, 0.18 to "
     "0.36 s printed. Excluded: the price of attention, since Sylvie's authors logged this very "
     "program with GAT on the same graphs, and ours is nowhere several times shorter (sylvie/logs-epochs, rows of "

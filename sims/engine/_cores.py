@@ -131,19 +131,16 @@ class Cores:
             for _ in range(places)
         ]
 
-    def job(self, seconds: float, load: float = 1.0, polite: bool = False) -> CoreJob:
-        """Begin `seconds` of work, which uses the share `load` of its cores; returns the event of its end.
-
-        `polite`: it takes the core from nobody when it begins, and waits for a free one or a tick (Linux: SCHED_BATCH).
-        """
+    def job(self, seconds: float, load: float = 1.0) -> CoreJob:
+        """Begin `seconds` of work, which uses the share `load` of its cores; returns the event of its end."""
         job = CoreJob(self.env, seconds * self.longer, load)
-        min(self._places, key=attrgetter("load")).awaken(job, polite)
+        min(self._places, key=attrgetter("load")).awaken(job)
         return job
 
-    def software(self, seconds: float, polite: bool = False) -> CoreJob:
+    def software(self, seconds: float) -> CoreJob:
         """Begin `seconds` of a library's work, which were measured among ranks that share cores: `longer` is no factor
         on them."""
-        return self.job(seconds / self.longer, polite=polite)
+        return self.job(seconds / self.longer)
 
     def leave(self, job: CoreJob) -> float:
         """Remove a job before its end; returns the seconds of work that it had left."""
@@ -213,9 +210,9 @@ class _Place:
         self._advance()
         return self.jobs[1:] if self.turns else self.jobs
 
-    def awaken(self, job: CoreJob, polite: bool = False) -> None:
-        """Begin or go on with a job: at once if the core is free, or, unless it is polite, whoever has it has kept it
-        for a slice and has not run less than others."""
+    def awaken(self, job: CoreJob) -> None:
+        """Begin or go on with a job: at once if the core is free, or whoever has it has kept it for a slice and has not
+        run less than others."""
         self._advance()
         if self._core is not None:
             if not self.jobs:
@@ -223,8 +220,7 @@ class _Place:
             job.more(self._core.longer(job.left))
         job.runtime = sum(other.runtime for other in self.jobs) / max(len(self.jobs), 1)
         now = not self.jobs or (
-            not polite
-            and self.turns is not None
+            self.turns is not None
             and self.turns.over(self._picked, self.env.now)
             and job.runtime <= self.jobs[0].runtime * (1 + SAME)
         )

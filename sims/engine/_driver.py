@@ -225,11 +225,10 @@ class Simulator:
         return self._cores[place]
 
     def _begin_software(self, rank: int, seconds: float) -> simpy.Event:
-        """Begin work of the library's own threads on the cores that a rank shares; real ranks schedule them as batch
-        work (`real.rank`), which interrupts nobody."""
+        """Begin work of the library on the cores that a rank shares."""
         cores = self._cores_of(rank)
         assert cores is not None
-        return cores.software(seconds, polite=True)
+        return cores.software(seconds)
 
     def _side_of(self, rank: int) -> SideThread:
         """The second thread of a rank, made when it begins its first background exchange."""

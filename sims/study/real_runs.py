@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from scipy.optimize import lsq_linear, nnls
 
@@ -33,6 +34,9 @@ ACCOMPANIED, ACCOMPANIED_EPOCHS = tuple(itertools.product(("vanilla", "sylvie-s"
 
 BRIEF_ACCOMPANIED = (*itertools.product(("vanilla",), BRIEF_GRAPHS), ("sylvie-s:bits=1", BRIEF_GRAPHS[-1]))
 """What a brief calibration trains for that."""
+
+TRAINED = "trained.json"
+"""File beside a calibrated device: typical compute seconds of each of these runs when it was calibrated."""
 
 PASSES = 3
 """How often all of these runs are made, one after the other: a virtual machine changes its pace for seconds."""
@@ -63,6 +67,8 @@ def add_contention(
     the same run differs by from one time to the next, or what a measured number is off in general if that is more,
     since that pace changes.
 
+    `TRAINED`, a file beside them, has the median seconds of each run.
+
     Args:
         folder: `device.toml` with operators, and `cluster.toml`.
         hosts: a lab to run in, with as many ranks as it has places; otherwise two ranks of this machine.
@@ -74,10 +80,7 @@ def add_contention(
     """
     profile, ranks = load_device(folder / "device.toml"), 2 if hosts is None else hosts.ranks
     probe = replace(profile, effect=fitted(profile.effect.value + STEP_S, ""))
-    configs = [
-        small_run(method, *size, threads, quick=True).changed(parts=ranks, epochs=ACCOMPANIED_EPOCHS)
-        for method, size in trained
-    ]
+    configs = [_accompanied(each, threads, ranks) for each in trained]
     there = "local" if hosts is None else hosts.name
     real = [each.changed(mode="real", cluster=there) for each in configs]
     runs = np.asarray([[_computing(running.run(each)) for each in real] for _ in range(PASSES)])
@@ -97,6 +100,25 @@ def add_contention(
     program = f"{1e6 * profile.effect.value:.0f} us of the program; the rest {note}"
     effect = fitted(profile.effect.value + float(extra * SCALE_S), program)
     save_over(replace(profile, effect=effect, crowding=crowding), folder / "device.toml")
+    machine.write_atomically(folder / TRAINED, msgspec.json.encode(measured.tolist()))
+
+
+def train_again(which: int, *, threads: int) -> float:
+    """Compute seconds of one of the runs that `add_contention` was fitted to, now: how fast the machine is.
+
+    Args:
+        which: its number in `ACCOMPANIED`; two ranks of this machine.
+
+    Raises:
+        HaloscopeError: a rank failed.
+    """
+    config = _accompanied(ACCOMPANIED[which], threads, 2)
+    return _computing(running.run(config.changed(mode="real", cluster="local")))
+
+
+def _accompanied(each: tuple[str, tuple[int, int]], threads: int, ranks: int) -> RunConfig:
+    method, size = each
+    return small_run(method, *size, threads, quick=True).changed(parts=ranks, epochs=ACCOMPANIED_EPOCHS)
 
 
 def _apart(ratios: np.ndarray) -> float:
