@@ -76,5 +76,5 @@ def interval_note(found: Mapping[str, Any]) -> str:
     inputs = ", ".join(f"{count} {source}" for source, count in by_source.items()) or "none"
     return (
         f"intervals hold {found['share']:.0%} of {found['replays']} replays with uncertain inputs drawn anew "
-        f"({inputs}); what the model leaves out is not in them"
+        f"({inputs}), and what the model left open in cells that it had not seen"
     )

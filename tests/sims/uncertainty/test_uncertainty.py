@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.config import RunConfig
 from harness.errors import InputError
@@ -28,6 +30,7 @@ from sims.uncertainty import (
     replays_for,
 )
 from sims.uncertainty._inputs import ROWS, Input, changed_cluster, device_loader
+from sims.uncertainty._interval import LEFT_OPEN, _widened
 from sims.units import SPREADS, Quantity, quantity
 from tests.real.measure.test_calibrate import MEASURED, files
 
@@ -188,7 +191,21 @@ def test_an_interval_holds_the_prediction_and_is_the_same_again() -> None:
     twice = interval_of(made, {name: 2 * value for name, value in seconds.items()}, 8)
     assert twice["seconds"]["epoch"] == pytest.approx([2 * low, 2 * high])
     exact = replace(made, inputs=())
-    assert interval_of(exact, seconds, 8)["seconds"]["epoch"] == [seconds["epoch"]] * 2
+    found = interval_of(exact, seconds, 8)
+    for name, more in LEFT_OPEN.items():
+        ends = [seconds[name] * math.exp(-more), seconds[name] * math.exp(more)]
+        assert found["seconds"][name] == pytest.approx(ends), "what the model leaves out is left"
+    assert set(found["ratios"]) == {1.0}
+
+
+@given(value=st.floats(1e-6, 1e3), below=st.floats(0.0, 2.0), above=st.floats(0.0, 2.0), more=st.floats(0.0, 1.0))
+def test_what_the_model_leaves_out_is_an_independent_error(
+    value: float, below: float, above: float, more: float
+) -> None:
+    low, high = _widened(value, value * math.exp(-below), value * math.exp(above), more)
+    for end, known in ((value / low, below), (high / value, above)):
+        assert math.log(end) ** 2 == pytest.approx(known**2 + more**2, rel=1e-6, abs=1e-9)
+    assert _widened(0.0, 0.0, 0.0, more) == (0.0, 0.0) and _widened(1.0, 0.0, 2.0, more) == (0.0, 2.0)
 
 
 @pytest.mark.parametrize("name", [*known_clusters(), "lab:2xunshaped", "lab:3x1gbit", "lab:4x100mbit"])
