@@ -26,7 +26,7 @@ import numpy as np
 from harness import running
 from harness.commands.calibrate import REFERENCE, Reference, measure
 from harness.commands.cells import as_json
-from harness.commands.validation_pace import Trained, in_turn, pace_of, trained_now, usual_seconds
+from harness.commands.validation_pace import PaceTraining, in_turn, pace_of, trained_now, usual_seconds
 from harness.config import RunConfig, is_lab, parse_lab
 from harness.console import show, stderr
 from harness.errors import HaloscopeError, InputError
@@ -118,11 +118,11 @@ class Validator:
     def _pace(self, runs: Sequence[dict[str, Any]], measured: dict[str, Any], calibration: Calibration) -> float:
         """By which factor the machine was slower beside the runs of a cell than when it was calibrated: by trainings
         where there are some, else by the reference work."""
-        beside = [msgspec.convert(run["trained"], Trained) for run in runs if "trained" in run]
+        beside = [msgspec.convert(run["trained"], PaceTraining) for run in runs if "trained" in run]
         if not beside or not calibration.usual:
             return measured["reference"] / calibration.reference if calibration.reference else 1.0
         kept = (kept_json(path, dict[str, Any]) for path in sorted((self.out / "measured").glob("*.json")))
-        known = [msgspec.convert(run["trained"], Trained) for run in kept if run and "trained" in run]
+        known = [msgspec.convert(run["trained"], PaceTraining) for run in kept if run and "trained" in run]
         return pace_of(beside, known, calibration.usual)
 
     def calibration(self, config: RunConfig) -> Calibration:

@@ -19,7 +19,7 @@ from harness.machine import kept_json
 from sims.study.real_runs import ACCOMPANIED, TRAINED, train_again
 
 
-class Trained(msgspec.Struct, frozen=True):
+class PaceTraining(msgspec.Struct, frozen=True):
     """One of the calibration's trainings, after a run: when (s, any clock), its number and its compute seconds."""
 
     at: float
@@ -32,9 +32,9 @@ def in_turn() -> Iterator[int]:
     return cycle(range(len(ACCOMPANIED)))
 
 
-def trained_now(which: int, threads: int) -> Trained:
+def trained_now(which: int, threads: int) -> PaceTraining:
     """Train now. Raises HaloscopeError where a rank fails."""
-    return Trained(time.time(), which, train_again(which, threads=threads))
+    return PaceTraining(time.time(), which, train_again(which, threads=threads))
 
 
 def usual_seconds(folder: Path) -> list[float]:
@@ -42,7 +42,7 @@ def usual_seconds(folder: Path) -> list[float]:
     return kept_json(folder / TRAINED, list[float]) or []
 
 
-def pace_of(runs: Iterable[Trained], known: Sequence[Trained], usual: Sequence[float]) -> float:
+def pace_of(runs: Iterable[PaceTraining], known: Sequence[PaceTraining], usual: Sequence[float]) -> float:
     """By which factor the machine was slower around some runs than when it was calibrated, geometric mean.
 
     Args:

@@ -9,8 +9,9 @@ from reports.bns_gcn._machine import MACHINE, fewest, machine
 from reports.bns_gcn._scores import BNS_GRAPHS, FROM_8_PARTS, SCORE_METRICS, scores_of_rates
 from reports.core import load
 from reports.core.context import Context, demand
+from reports.core.null_models import Null
 from reports.core.predict import Fit
-from reports.core.table import Null, Ordering, PaperTable, Row
+from reports.core.table import Ordering, PaperTable, Row
 from reports.core.testbeds import (
     TITLES,
     as_coded,

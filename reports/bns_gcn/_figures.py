@@ -17,8 +17,9 @@ from reports.bns_gcn._machine import CLUSTER, MACHINE, Halo, boundary, fewest, m
 from reports.bns_gcn._times import PROPORTIONAL
 from reports.core import load
 from reports.core.context import Context, demand
+from reports.core.null_models import Null
 from reports.core.predict import Fit, Seconds, Testbed
-from reports.core.table import Null, Ordering, Plot, Row
+from reports.core.table import Ordering, Plot, Row
 from reports.core.testbeds import (
     RATES,
     SPREAD,

@@ -8,8 +8,8 @@ from typing import Any
 
 from reports.core import load
 from reports.core.context import Context
+from reports.core.null_models import Null
 from reports.core.predict import Fit, Testbed
-from reports.core.table import Null
 from reports.core.testbeds import (
     AS_CODED,
     as_coded,

@@ -9,8 +9,9 @@ from reports.bns_gcn._machine import PROGRAM_HOST
 from reports.bns_gcn._times import PROPORTIONAL, SAMPLED, announcement, at_rate, share_of
 from reports.core import load
 from reports.core.context import Context
+from reports.core.null_models import Null
 from reports.core.predict import Fit, Seconds, Testbed
-from reports.core.table import Fitted, Null, Ordering, PaperTable, Row
+from reports.core.table import Fitted, Ordering, PaperTable, Row
 from reports.core.testbeds import (
     AS_CODED,
     TITLES,

@@ -8,8 +8,9 @@ from typing import Any
 from harness.console import DASH
 from reports.core.context import Context
 from reports.core.load import text
+from reports.core.null_models import Null
 from reports.core.predict import Seconds
-from reports.core.table import Null, Ordering, Plot, Row
+from reports.core.table import Ordering, Plot, Row
 from reports.core.train import Trained
 from reports.draw.drawing import AS_PRINTED, panels
 from reports.draw.figures import METHOD_COLOURS

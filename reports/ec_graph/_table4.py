@@ -10,8 +10,9 @@ import pandas as pd
 from reports.core.context import Context
 from reports.core.inputs import Inputs
 from reports.core.load import GB, MB, published, setup, text
+from reports.core.null_models import Null
 from reports.core.predict import Seconds
-from reports.core.table import How, Null, Ordering, PaperTable, Row
+from reports.core.table import How, Ordering, PaperTable, Row
 from reports.ec_graph._fits import DEVICE_ON, FIRST, LIBRARY_ON, MESSAGES_ON, NUMBERS_ON, Timing
 from reports.ec_graph._metis import METIS_COUNTS
 from reports.ec_graph._rivals import (

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from reports.core import load
 from reports.core.context import Context
+from reports.core.null_models import Null
 from reports.core.predict import Seconds
-from reports.core.table import Null, Ordering, Plot, Row
+from reports.core.table import Ordering, Plot, Row
 from reports.core.testbeds import TITLES, judged_in, select, value
 from reports.draw.charts import colours_of, grouped, paper_parts, stacked
 from reports.draw.drawing import panels

@@ -17,8 +17,8 @@ import numpy as np
 from harness.workloads import METIS_LAW
 from reports.core import load
 from reports.core.context import Context
+from reports.core.null_models import Null
 from reports.core.predict import Fit, Seconds, Testbed, device_and_host, parts_of
-from reports.core.table import Null
 from reports.core.testbeds import (
     SPREAD,
     TITLES,

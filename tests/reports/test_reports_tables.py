@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from harness.errors import InputError
 from reports.core import load
 from reports.core.claims import distinct_claims, orderings_right, verdict_line
+from reports.core.null_models import Null
 from reports.core.rendering import paper_layout, shown_frame, shown_number, table_csv, table_latex, table_markdown
-from reports.core.table import CLOSE, ENOUGH, Null, Ordering, PaperTable, Plot, Row, shared_stand_ins
+from reports.core.table import CLOSE, ENOUGH, Ordering, PaperTable, Plot, Row, shared_stand_ins
 from reports.whole.papers import PAPERS, chosen, everything
 from reports.whole.produce import Entry
 from reports.whole.verdicts import claim_counts, paper_rows, summary, uncounted_orderings, unjudged, worst_rows

@@ -98,7 +98,6 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "ec-graph:select=element:period=3:layer0=exchange"},
         {"method": "ec-graph:select=matrix:tune=false:servers=1", "model": "gcn"},
         {"method": "ec-graph:period=4:bits=4", "model": "gat"},
-        {"method": "ec-graph:fp=exact:bp=exact", "model": "gat", "heads": 2, "hidden_heads": "mean"},
         {"method": "ec-graph:wire=product:period=4", "order": "auto"},
         {"method": "ec-graph:tuner=pooled:requests=false:period=5", "norm": "l2"},
         {"method": "ec-graph:range=requested:table=values:period=4", "order": "linear-first"},

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from html import escape
 
+from reports.core.null_models import NULLS
 from reports.core.rendering import PaperLayout, both_numbers, shown_frame, shown_number
-from reports.core.table import CLOSE, ENOUGH, NULLS, POINTS, Item, Row
+from reports.core.table import CLOSE, ENOUGH, POINTS, Item, Row
 from reports.whole.page._anchors import Anchors, slug, verdict_of
 from reports.whole.page._markup import NUMBER_COLUMNS, mark, wide
 

@@ -25,7 +25,7 @@ from harness.nn import GNN
 from harness.rank import Rank
 from tests.support.conformance import make_model, make_parts, relative_error, step
 from tests.support.ec_graph_runs import ABLATIONS, GRAPH, NON_CP, parts_of, train, uncompressed
-from tests.support.graphs import graphs, owners
+from tests.support.graphs import graphs, owners, random_graph
 
 PARTS = (1, 2, 3, 4, 8)
 
@@ -80,6 +80,16 @@ def test_non_cp_with_attention_is_exact(
     found_loss, found, _ = step(
         replace(NON_CP, layer0=layer0), model, make_parts(graph, owners(graph, parts, owner), parts)
     )
+    assert found_loss == pytest.approx(loss, rel=1e-10, abs=1e-9)
+    assert relative_error(found, wanted) < 1e-10
+
+
+@pytest.mark.parametrize("layer0", ["cache", "exchange"])
+def test_non_cp_with_averaged_heads_is_exact(layer0: Literal["cache", "exchange"]) -> None:
+    graph = random_graph(60, 240, seed=9)
+    model = make_model("gat", graph, heads=3, hidden_heads="mean")
+    loss, wanted = reference_gradients(model, graph)
+    found_loss, found, _ = step(replace(NON_CP, layer0=layer0), model, make_parts(graph, owners(graph, 3, "random"), 3))
     assert found_loss == pytest.approx(loss, rel=1e-10, abs=1e-9)
     assert relative_error(found, wanted) < 1e-10
 

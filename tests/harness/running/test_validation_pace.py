@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.commands import validation_cells as cells_module
 from harness.commands.validation_cells import Calibration, Validator
-from harness.commands.validation_pace import Trained, in_turn, pace_of, trained_now, usual_seconds
+from harness.commands.validation_pace import PaceTraining, in_turn, pace_of, trained_now, usual_seconds
 from harness.config import RunConfig
 from harness.running.results import Result
 from sims.study import real_runs
@@ -22,8 +22,8 @@ from tests.support.validation_cells import COMMAND, epochs, replace_runs
 USUAL = [0.1, 0.2, 0.4]
 
 
-def slower(at: float, which: int, pace: float) -> Trained:
-    return Trained(at, which, pace * USUAL[which])
+def slower(at: float, which: int, pace: float) -> PaceTraining:
+    return PaceTraining(at, which, pace * USUAL[which])
 
 
 @given(paces=st.lists(st.floats(0.5, 2.0), min_size=9, max_size=9))
@@ -67,7 +67,7 @@ def test_records_are_at_the_pace_of_trainings_where_there_are_some(
     """Half as fast as when the calibration was made; without trainings the reference work counts, here 1.25."""
     now = iter(range(100))
 
-    def trained(which: int, threads: int) -> Trained:
+    def trained(which: int, threads: int) -> PaceTraining:
         return slower(float(next(now)), which % 3, 2.0)
 
     monkeypatch.setattr(cells_module, "trained_now", trained)

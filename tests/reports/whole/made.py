@@ -6,7 +6,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from reports.core.table import Fitted, Null, Ordering, PaperTable, Plot, Row
+from reports.core.null_models import Null
+from reports.core.table import Fitted, Ordering, PaperTable, Plot, Row
 from reports.whole.produce import Entry
 
 NASTY = '<script>document.title="hacked"</script><img src=x onerror=alert(1)> & "quotes"'
