@@ -108,7 +108,7 @@ def explanation_lines(found: Explanation) -> list[str]:
     factor, unit = time_unit([epoch])
     method = found.prediction.config.training.method
     span = f"{significant(low * factor)} to {significant(high * factor)} {unit}"
-    said = [f"an epoch of {method} takes {significant(epoch * factor)} {unit}; 90 %: {span}"]
+    said = [f"an epoch of {method} takes {significant(epoch * factor)} {unit}; 90 % of draws of its inputs: {span}"]
     whole = found.path.seconds or 1.0
     parts = [f"{100 * s / whole:.0f} % {name}" for name, s in found.path.by("component").items() if s > 0.005 * whole]
     ranks = found.path.by("rank")

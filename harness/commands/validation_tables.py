@@ -106,15 +106,15 @@ def _components(records: Sequence[CellRecord]) -> Any:
 
 
 def _runs(records: Sequence[CellRecord]) -> Any:
-    """By how much runs of the same cell differ, as measured and at the machine's pace, and what errors that alone makes
-    of a prediction that is right: of a median of normal values, on a logarithmic scale."""
+    """By how much runs of the same cell differ, as measured and over the fixed work beside each, and what errors the
+    former alone makes of a prediction that is right: of a median of normal values, on a logarithmic scale."""
     groups: dict[str, list[CellRecord]] = {}
     for record in records:
         if len(record["runs"]) > 1:
             groups.setdefault(_links(record), []).append(record)
     rows = [[name, *_differences(found)] for name, found in groups.items()]
     rows.append(["all", *_differences([record for found in groups.values() for record in found])])
-    heading = ["links", "cells", "runs", "runs differ by", "at the machine's pace", "error by that: median", "90th"]
+    heading = ["links", "cells", "runs", "runs differ by", "over the fixed work", "error by that: median", "90th"]
     return table("runs of the same cells (standard deviation)", heading, rows)
 
 
