@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from harness.running.intervals import ends
+from harness.running.intervals import ratio_ends
 
 Drawn = Callable[[float], np.ndarray]
 """Seconds of a curve at a value of the knob in every draw, float64 [draws]."""
@@ -31,7 +31,7 @@ def interpolated(places: Sequence[float], factors: np.ndarray) -> Drawn:
 def undecided_ranges(first: Drawn, second: Drawn, xs: Sequence[float]) -> list[tuple[float, float]]:
     """Ranges of the knob in which intervals do not say which curve is lower; their ends are interpolated."""
     found: list[tuple[float, float]] = []
-    spans = [tuple(math.log(end) for end in ends(second(x) / first(x))) for x in xs]
+    spans = [tuple(math.log(end) for end in ratio_ends(second(x) / first(x))) for x in xs]
     start = None
     for at, (low, high) in enumerate(spans):
         if low <= 0 <= high and not low == high == 0:
@@ -67,7 +67,7 @@ def fastest_possible(
     found: list[tuple[tuple[str, ...], float, float]] = []
     for x in xs:
         best = min(curves, key=lambda name: curves[name](x))
-        rest = [name for name in curves if name != best and ends(drawn[name](x) / drawn[best](x))[0] <= 1]
+        rest = [name for name in curves if name != best and ratio_ends(drawn[name](x) / drawn[best](x))[0] <= 1]
         names = (best, *rest)
         if found and set(found[-1][0]) == set(names):
             found[-1] = (found[-1][0], found[-1][1], x)

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from harness.commands.arguments import config_of
 from harness.commands.cells import deliver, json_target, writable
 from harness.commands.tables import table
@@ -17,7 +19,7 @@ from harness.config import RunConfig, from_mapping
 from harness.console import progress_of, significant, time_unit
 from harness.errors import InputError
 from harness.running import results
-from harness.running.intervals import ends
+from harness.running.intervals import epoch_ends
 from reports.draw import timeline
 from sims.explain import STEP, CriticalPath, Influence, critical_path, influences
 from sims.replay import refusal, traced
@@ -69,7 +71,7 @@ def main(args: argparse.Namespace) -> int:
     path = critical_path(trace, window)
     epochs = max(prediction.config.training.epochs - 1, 1)
     draws = Draws(count)
-    interval = ends([seconds["epoch"] for seconds in prediction.draws(draws)])
+    interval = epoch_ends(np.asarray([seconds["epoch"] for seconds in prediction.draws(draws)]))
     seconds = prediction.seconds({})
     found = Explanation(prediction, seconds, interval, path, epochs, influences(prediction, draws))
     written = []
@@ -108,7 +110,7 @@ def explanation_lines(found: Explanation) -> list[str]:
     factor, unit = time_unit([epoch])
     method = found.prediction.config.training.method
     span = f"{significant(low * factor)} to {significant(high * factor)} {unit}"
-    said = [f"an epoch of {method} takes {significant(epoch * factor)} {unit}; 90 % of draws of its inputs: {span}"]
+    said = [f"an epoch of {method} takes {significant(epoch * factor)} {unit}; 90 %: {span}"]
     whole = found.path.seconds or 1.0
     parts = [f"{100 * s / whole:.0f} % {name}" for name, s in found.path.by("component").items() if s > 0.005 * whole]
     ranks = found.path.by("rank")
@@ -126,6 +128,8 @@ def explanation_lines(found: Explanation) -> list[str]:
     moving = sorted((each for each in found.inputs if abs(each.change) > LITTLE), key=lambda each: -abs(each.change))
     for each in moving[:SAID]:
         said.append(f"+{STEP:.0%} {_named(each)}: {100 * each.change:+.1f} % epoch")
+    left = 1 - sum(each.share for each in found.inputs)
+    said.append(f"what the model left open in cells that it had not seen is {100 * left:.0f} % of the variance")
     return [*said, *_worth(found)]
 
 

@@ -201,7 +201,8 @@ class Validator:
         prediction = predicted(modelled, open_driver(modelled).placement)
         if count := replays_for(config.cut.parts, self.replays):
             seconds = {name: found[name] for name in validation.VALIDATED_COMPONENTS}
-            found["interval"] = interval_of(prediction, seconds, count)["seconds"]
+            interval = interval_of(prediction, seconds, count)
+            found |= {"interval": interval["seconds"], "ratios": interval["ratios"]}
         base = prediction.seconds({})
         found["paces"] = {str(pace): _like(found, base, at_pace(prediction, pace)) for pace in PACES}
         found["without"] = {}

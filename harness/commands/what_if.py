@@ -25,7 +25,7 @@ from harness.config import RunConfig
 from harness.console import significant, time_unit
 from harness.errors import InputError
 from harness.machine import write_atomically
-from harness.running.intervals import ends
+from harness.running.intervals import epoch_ends, ratio_ends
 from harness.running.summary import TREATMENTS, UNLIKE, notes_of, settings_of_run, standing_apart
 from reports.draw.what_if import what_if as draw_what_if
 from sims.replay import Replay
@@ -196,7 +196,8 @@ def _bands(curves: list[Curve]) -> list[str]:
         return []
     return [
         f"bands and ranges: 90 % of draws of all uncertain inputs but {curves[0].knob.key}, made at "
-        f"{BAND_POINTS} values of it and interpolated between; methods share the draws"
+        f"{BAND_POINTS} values of it and interpolated between (methods share the draws), and what the model left open "
+        "in cells that it had not seen"
     ]
 
 
@@ -214,7 +215,7 @@ def _row(curve: Curve, base: Curve, x: float, knob: Knob) -> dict[str, Any]:
     bits = next((int(o[5:]) for o in curve.method.split(":") if o.startswith("bits=")), None)
     low, high, slow, fast = (None,) * 4
     if curve.has_band:
-        (low, high), (slow, fast) = ends(curve.drawn(x)), ends(base.drawn(x) / curve.drawn(x))
+        (low, high), (slow, fast) = epoch_ends(curve.drawn(x)), ratio_ends(base.drawn(x) / curve.drawn(x))
     return {
         "method": curve.method,
         "bits": bits,

@@ -19,6 +19,7 @@ from harness.config import RunConfig, is_lab, parse_lab
 from harness.errors import InputError
 from harness.machine import FOREIGN, core_count
 from harness.methods.registry import parse_method, typical_methods
+from harness.running.intervals import ratio_ends
 
 VALIDATED_COMPONENTS = ("compute", "codec", "halo", "reduce", "epoch")
 """The components that a record compares; an epoch also includes small ones on CPUs (sample, swap, wait)."""
@@ -154,7 +155,7 @@ def validation_record(
     config: RunConfig, measured: Mapping[str, Any], predicted: Mapping[str, Any], same: bool
 ) -> dict[str, Any]:
     """The record of one cell in the JSON file; `measured` is what `over_runs` returns, `predicted` has the components,
-    and their 90 % intervals in `interval` where there are some."""
+    and their 90 % intervals in `interval` and the epoch's draws in `ratios` where there are some."""
     seconds = {name: measured[name] for name in (*VALIDATED_COMPONENTS, "spread")}
     return {
         "method": config.training.method,
@@ -166,6 +167,7 @@ def validation_record(
         "measured": seconds,
         "runs": measured["runs"],
         "interval": {name: list(ends) for name, ends in predicted.get("interval", {}).items()},
+        "ratios": list(predicted.get("ratios", [])),
         "bytes_equal": same,
         "epochs": config.training.epochs - WARM_UP,
         "partitioner": config.cut.partitioner,
@@ -173,6 +175,29 @@ def validation_record(
         "disturbed": measured["foreign_load"] > FOREIGN,
         "error": predicted["epoch"] / measured["epoch"] - 1,
     }
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What intervals of speed-ups said about pairs of methods in one place.
+
+    Attributes:
+        known: pairs with draws of the same inputs.
+        inside: of these, how many measured ratios of epochs lie in the 90 % interval.
+        told_apart: pairs of which one method was said to be faster.
+        rightly: of these, how many were measured so.
+    """
+
+    known: int
+    inside: int
+    told_apart: int
+    rightly: int
+
+    def __str__(self) -> str:
+        return (
+            f"of {self.known} pairs of methods in one place 90 % intervals hold {self.inside} measured ratios of "
+            f"epochs ({self.inside / self.known:.0%}); {self.told_apart} are told apart, {self.rightly} of them rightly"
+        )
 
 
 @dataclass(frozen=True)
@@ -187,6 +212,7 @@ class Verdict:
         tau_apart: the same for pairs whose measured epochs differ by more than the mean of their spreads.
         bytes_equal: whether bytes are equal in every cell.
         covered: cells whose measured epoch lies in the 90 % interval of the prediction, of `with_interval`.
+        pairs: the same of speed-ups.
     """
 
     cells: int
@@ -198,6 +224,7 @@ class Verdict:
     bytes_equal: bool
     covered: int = 0
     with_interval: int = 0
+    pairs: Pairs = Pairs(0, 0, 0, 0)
 
     def __str__(self) -> str:
         left_out = f", {self.disturbed} of them left out because others kept the machine busy" if self.disturbed else ""
@@ -215,18 +242,18 @@ class Verdict:
         if not self.with_interval:
             return ""
         share = self.covered / self.with_interval
-        return f"; 90 % intervals hold {self.covered} of {self.with_interval} measured epochs ({share:.0%})"
+        return f"; 90 % intervals hold {self.covered} of {self.with_interval} measured epochs ({share:.0%})" + (
+            f"; {self.pairs}" if self.pairs.known else ""
+        )
 
 
 def verdict(records: Sequence[Mapping[str, Any]]) -> Verdict:
     """The verdict on at least one record."""
     quiet = [r for r in records if not r["disturbed"]]
     errors = [abs(r["error"]) for r in quiet] or [math.nan]
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for r in quiet:
-        groups.setdefault((r["dataset"], r["model"], r["parts"], r["cluster"]), []).append(r)
+    groups = _by_place(quiet)
     tau, apart = (
-        statistics.fmean([t for group in groups.values() if (t := kendall(group, far)) is not None] or [math.nan])
+        statistics.fmean([t for group in groups if (t := kendall(group, far)) is not None] or [math.nan])
         for far in (False, True)
     )
     return Verdict(
@@ -238,7 +265,31 @@ def verdict(records: Sequence[Mapping[str, Any]]) -> Verdict:
         apart,
         all(r["bytes_equal"] for r in records),
         *coverage(quiet),
+        pairs(quiet),
     )
+
+
+def _by_place(records: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Records by what they share beside the method."""
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for r in records:
+        groups.setdefault((r["dataset"], r["model"], r["parts"], r["cluster"]), []).append(r)
+    return list(groups.values())
+
+
+def pairs(records: Sequence[Mapping[str, Any]]) -> Pairs:
+    """What intervals of speed-ups said about all pairs of records in one place."""
+    known = inside = told_apart = rightly = 0
+    for a, b in (pair for group in _by_place(records) for pair in combinations(group, 2)):
+        if not a.get("ratios") or len(a["ratios"]) != len(b.get("ratios", [])):
+            continue
+        drawn = [np.asarray(each["ratios"]) * each["predicted"]["epoch"] for each in (a, b)]
+        low, high = ratio_ends(drawn[0] / drawn[1])
+        measured = a["measured"]["epoch"] / b["measured"]["epoch"]
+        known, inside = known + 1, inside + (low <= measured <= high)
+        if low > 1 or high < 1:
+            told_apart, rightly = told_apart + 1, rightly + ((measured > 1) == (low > 1))
+    return Pairs(known, inside, told_apart, rightly)
 
 
 def coverage(records: Sequence[Mapping[str, Any]], name: str = "epoch", *, at_pace: bool = False) -> tuple[int, int]:

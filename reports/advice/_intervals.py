@@ -1,6 +1,7 @@
 """90 % intervals of what an advice predicts: replays of candidates with all uncertain inputs drawn anew.
 
-All candidates have the same draws, so that two of them are compared draw by draw (`sims.uncertainty`).
+All candidates have the same draws, so that two of them are compared draw by draw (`sims.uncertainty`). What the model
+leaves out is in the intervals too (`harness.running.intervals`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from harness.running.intervals import ends
+from harness.running.intervals import epoch_ends, ratio_ends
 from reports.advice._pricing import Priced
 from reports.advice._progress import AdviceProgress
 from sims.cluster import Cluster, place, varied
@@ -56,13 +57,13 @@ class EpochDraws:
 
     def epoch(self, priced: Priced) -> LowHigh | None:
         """The interval of an epoch."""
-        return ends(self.of(priced)) if self.count else None
+        return epoch_ends(self.of(priced)) if self.count else None
 
     def share(self, mine: tuple[Priced, float], other: tuple[Priced, float]) -> LowHigh | None:
         """The interval of the time of one (candidate, epochs) as a share of the other's."""
         if not self.count:
             return None
-        return ends(self.of(mine[0]) * mine[1] / (self.of(other[0]) * other[1]))
+        return ratio_ends(self.of(mine[0]) * mine[1] / (self.of(other[0]) * other[1]))
 
     def border(self, link: str, at: float, below: tuple[Priced, float], above: tuple[Priced, float]) -> LowHigh | None:
         """The interval of the bandwidth at which two (candidate, epochs) are level, about `at`.
@@ -80,8 +81,8 @@ class EpochDraws:
         slope = (ratio(at * 1.25) - ratio(at / 1.25)) / (2 * math.log(1.25))
         if slope > -FLAT:
             return None
-        drawn = np.log(self.of(above[0], link, at) * above[1] / (self.of(below[0], link, at) * below[1]))
-        low, high = ends(-drawn / slope)
+        drawn = self.of(above[0], link, at) * above[1] / (self.of(below[0], link, at) * below[1])
+        low, high = (math.log(end) / -slope for end in ratio_ends(drawn))
         return (at * math.exp(low), at * math.exp(high)) if high - low < MOST_OCTAVES * math.log(2) else None
 
 

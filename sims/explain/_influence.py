@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from harness.running.intervals import ends
+import numpy as np
+
+from harness.running.intervals import LEFT_OPEN, epoch_ends
 from sims.uncertainty import Draws, Input, RecordedPrediction
 from sims.units import NORMAL_90
 
@@ -22,7 +24,8 @@ class Influence:
 
     Attributes:
         change: relative change of the epoch when the input is STEP larger; 0 for scatter, which has no direction.
-        share: of the variance of the predicted epoch, from the derivative and the range; 0 for scatter.
+        share: of the variance of the predicted epoch, from the derivative and the range; 0 for scatter. What the
+            shares of all inputs leave of 1 is what the model leaves out.
         without: the interval of the epoch, in seconds, with this input known exactly; None where it was not tried.
     """
 
@@ -45,11 +48,11 @@ def influences(prediction: RecordedPrediction, draws: Draws) -> list[Influence]:
             changes[each.name] = prediction.seconds({each.name: 1 + STEP})["epoch"] / base - 1
             elasticity = math.log1p(changes[each.name]) / math.log1p(STEP)
             variances[each.name] = (elasticity * math.log(each.width) / (2 * NORMAL_90)) ** 2
-    total = sum(variances.values()) or 1.0
+    total = sum(variances.values()) + (LEFT_OPEN["epoch"] / NORMAL_90) ** 2
     found = [Influence(each, changes[each.name], variances[each.name] / total) for each in prediction.inputs]
     found.sort(key=lambda one: (-one.share, -abs(one.change), one.input.name))
     tried = [at for at, one in enumerate(found) if one.share or one.input.is_scatter][:TRIED]
     for at in tried:
         drawn = [seconds["epoch"] for seconds in prediction.draws(draws, without=found[at].input.name)]
-        found[at] = replace(found[at], without=ends(drawn))
+        found[at] = replace(found[at], without=epoch_ends(np.asarray(drawn)))
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
@@ -12,7 +11,7 @@ import numpy as np
 
 from harness.config import RunConfig
 from harness.errors import InputError
-from harness.running.intervals import SHARE, ends
+from harness.running.intervals import LEFT_OPEN, SHARE, ends, widened
 from sims.cluster import Cluster
 from sims.device import DeviceProfile, load_device
 from sims.replay import Changes, Replay, unchanged
@@ -24,12 +23,6 @@ REPLAYS = 40
 
 RANK_REPLAYS, FEWEST_REPLAYS = 1_600, 8
 """Replays x ranks of an interval at most, and fewest replays: a replay takes as long as it has ranks."""
-
-
-LEFT_OPEN = {"epoch": 0.11, "compute": 0.15, "codec": 0.26, "halo": 0.29, "reduce": 0.43}
-"""How far a component is off, as a logarithm and in 90 % of cases, beyond what uncertain inputs leave open: what the
-model leaves out. From the 90 cells of rounds 2 to 4 of the study, none of which was known when the model was made
-(docs/validation.md)."""
 
 MOST_RANKS = 512
 """Ranks above which a prediction has no interval unless it is asked for: the recording alone would take long."""
@@ -85,14 +78,6 @@ def _scatter(draws: Draws, number: int, profile: DeviceProfile, works: Sequence[
 _device: Callable[[str], DeviceProfile] = cache(load_device)
 
 
-def _widened(value: float, low: float, high: float, more: float) -> tuple[float, float]:
-    """An interval whose ends are as far from the value as two independent errors, on a logarithmic scale."""
-    if not 0 < low <= high or value <= 0:
-        return low, high
-    below, above = (math.hypot(max(math.log(ratio), 0.0), more) for ratio in (value / low, high / value))
-    return value * math.exp(-below), value * math.exp(above)
-
-
 def interval_of(prediction: RecordedPrediction, seconds: Mapping[str, float], count: int) -> dict[str, Any]:
     """The interval in the result file of a prediction.
 
@@ -112,7 +97,7 @@ def interval_of(prediction: RecordedPrediction, seconds: Mapping[str, float], co
     for name, value in seconds.items():
         values = np.asarray([each[name] for each in drawn])
         scale = value / base[name] if base[name] > 0 else 1.0
-        found[name] = list(_widened(value, *ends(values * scale), LEFT_OPEN.get(name, 0.0)))
+        found[name] = list(widened(value, *ends(values * scale), LEFT_OPEN.get(name, 0.0)))
     return {
         "share": SHARE,
         "replays": count,
