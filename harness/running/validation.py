@@ -178,25 +178,25 @@ def validation_record(
 
 
 @dataclass(frozen=True)
-class Pairs:
+class SpeedupCoverage:
     """What intervals of speed-ups said about pairs of methods in one place.
 
     Attributes:
-        known: pairs with draws of the same inputs.
+        pairs: those with draws of the same inputs.
         inside: of these, how many measured ratios of epochs lie in the 90 % interval.
         told_apart: pairs of which one method was said to be faster.
         rightly: of these, how many were measured so.
     """
 
-    known: int
+    pairs: int
     inside: int
     told_apart: int
     rightly: int
 
     def __str__(self) -> str:
         return (
-            f"of {self.known} pairs of methods in one place 90 % intervals hold {self.inside} measured ratios of "
-            f"epochs ({self.inside / self.known:.0%}); {self.told_apart} are told apart, {self.rightly} of them rightly"
+            f"of {self.pairs} pairs of methods in one place 90 % intervals hold {self.inside} measured ratios of "
+            f"epochs ({self.inside / self.pairs:.0%}); {self.told_apart} are told apart, {self.rightly} of them rightly"
         )
 
 
@@ -212,7 +212,7 @@ class Verdict:
         tau_apart: the same for pairs whose measured epochs differ by more than the mean of their spreads.
         bytes_equal: whether bytes are equal in every cell.
         covered: cells whose measured epoch lies in the 90 % interval of the prediction, of `with_interval`.
-        pairs: the same of speed-ups.
+        speedups: the same of speed-ups.
     """
 
     cells: int
@@ -224,7 +224,7 @@ class Verdict:
     bytes_equal: bool
     covered: int = 0
     with_interval: int = 0
-    pairs: Pairs = Pairs(0, 0, 0, 0)
+    speedups: SpeedupCoverage = SpeedupCoverage(0, 0, 0, 0)
 
     def __str__(self) -> str:
         left_out = f", {self.disturbed} of them left out because others kept the machine busy" if self.disturbed else ""
@@ -243,7 +243,7 @@ class Verdict:
             return ""
         share = self.covered / self.with_interval
         return f"; 90 % intervals hold {self.covered} of {self.with_interval} measured epochs ({share:.0%})" + (
-            f"; {self.pairs}" if self.pairs.known else ""
+            f"; {self.speedups}" if self.speedups.pairs else ""
         )
 
 
@@ -265,7 +265,7 @@ def verdict(records: Sequence[Mapping[str, Any]]) -> Verdict:
         apart,
         all(r["bytes_equal"] for r in records),
         *coverage(quiet),
-        pairs(quiet),
+        speedup_coverage(quiet),
     )
 
 
@@ -277,7 +277,7 @@ def _by_place(records: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, An
     return list(groups.values())
 
 
-def pairs(records: Sequence[Mapping[str, Any]]) -> Pairs:
+def speedup_coverage(records: Sequence[Mapping[str, Any]]) -> SpeedupCoverage:
     """What intervals of speed-ups said about all pairs of records in one place."""
     known = inside = told_apart = rightly = 0
     for a, b in (pair for group in _by_place(records) for pair in combinations(group, 2)):
@@ -289,7 +289,7 @@ def pairs(records: Sequence[Mapping[str, Any]]) -> Pairs:
         known, inside = known + 1, inside + (low <= measured <= high)
         if low > 1 or high < 1:
             told_apart, rightly = told_apart + 1, rightly + ((measured > 1) == (low > 1))
-    return Pairs(known, inside, told_apart, rightly)
+    return SpeedupCoverage(known, inside, told_apart, rightly)
 
 
 def coverage(records: Sequence[Mapping[str, Any]], name: str = "epoch", *, at_pace: bool = False) -> tuple[int, int]:

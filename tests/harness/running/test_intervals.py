@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,18 @@ import pytest
 
 from harness.errors import InputError
 from harness.running import results
-from harness.running.intervals import ends, interval_in, interval_note, order_lines, order_text, speedup_interval
+from harness.running.intervals import (
+    LEFT_OPEN,
+    LEFT_OPEN_BETWEEN,
+    ends,
+    epoch_ends,
+    interval_in,
+    interval_note,
+    order_lines,
+    order_text,
+    ratio_ends,
+    speedup_interval,
+)
 
 COMMON = np.linspace(0.5, 2.0, 41)  # what both methods share: a machine that is slower or faster
 
@@ -31,8 +43,30 @@ def record(method: str, seconds: float, ratios: np.ndarray, cluster: str = "here
 def test_errors_that_both_share_do_not_hide_which_is_faster() -> None:
     fast, slow = record("fast", 1.0, COMMON), record("slow", 1.2, COMMON)
     assert interval_in(fast) == pytest.approx((0.575, 1.925)) and interval_in(fast, "halo") is None
-    assert speedup_interval(fast, slow) == pytest.approx((1.2, 1.2))
-    assert order_lines([slow, fast]) == ["fast is faster than slow: 1.20 to 1.20 times as fast, 90 %"]
+    low, high = 1.2 * math.exp(-LEFT_OPEN_BETWEEN), 1.2 * math.exp(LEFT_OPEN_BETWEEN)
+    assert speedup_interval(fast, slow) == pytest.approx((low, high)), (
+        "what the model leaves out of one of them is left"
+    )
+    assert order_lines([slow, fast]) == [f"fast is faster than slow: {low:.2f} to {high:.2f} times as fast, 90 %"]
+
+
+def test_what_the_model_leaves_out_hides_a_small_difference() -> None:
+    near = record("near", math.exp(LEFT_OPEN_BETWEEN / 2), COMMON)
+    (said,) = order_lines([record("fast", 1.0, COMMON), near])
+    assert "cannot be told apart" in said
+
+
+def test_a_method_beside_itself_is_as_fast() -> None:
+    one = record("one", 1.0, COMMON)
+    assert speedup_interval(one, one) == pytest.approx((1.0, 1.0), abs=1e-9)
+    assert ratio_ends(np.ones(9)) == (1.0, 1.0)
+
+
+def test_an_epoch_has_what_the_model_leaves_out_beside_its_draws() -> None:
+    more = LEFT_OPEN["epoch"]
+    assert epoch_ends(np.full(9, 2.0)) == pytest.approx((2 * math.exp(-more), 2 * math.exp(more)))
+    (low, high), (least, most) = ends(COMMON), epoch_ends(COMMON)
+    assert 0 < least < low and high < most < high * math.exp(more)
 
 
 def test_what_differs_between_two_methods_may_hide_it() -> None:

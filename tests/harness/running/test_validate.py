@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -339,6 +340,23 @@ def test_kept_cells_that_are_damaged_or_of_other_code_are_done_again(
     assert validator._kept(path, "code", "predicted") is None
     why = "code has changed since" if b"other" in content else "is damaged"
     assert f"{why}; it is done again" in " ".join(capsys.readouterr().err.split())
+
+
+def paired(method: str, predicted: float, measured: float, ratios: Sequence[float] = (0.9, 1.0, 1.1)) -> dict[str, Any]:
+    """What a record says of one method in the place of all."""
+    place = {"dataset": "a", "model": "gcn", "parts": 2, "cluster": "here"}
+    times = {"predicted": {"epoch": predicted}, "measured": {"epoch": measured}, "ratios": list(ratios)}
+    return {"method": method, **place, **times}
+
+
+def test_pairs_of_methods_are_told_apart_rightly_or_not() -> None:
+    records = [paired("a", 1.0, 1.0), paired("b", 1.02, 1.05), paired("c", 2.0, 1.02)]
+    found = validation.speedup_coverage(records)
+    assert found == validation.SpeedupCoverage(pairs=3, inside=1, told_apart=2, rightly=1), "a, b: open; a, c: right; b, c: wrong"
+    assert str(found).endswith("hold 1 measured ratios of epochs (33%); 2 are told apart, 1 of them rightly")
+    elsewhere = {**paired("a", 1.0, 1.0), "cluster": "there"}
+    assert validation.speedup_coverage([records[0], elsewhere, paired("d", 1.0, 1.0, ())]).pairs == 0, "same place, same draws"
+    assert validation.speedup_coverage([records[0], paired("e", 1.0, 1.0, [1.0])]).pairs == 0
 
 
 def test_coverage_at_the_pace_moves_the_interval_with_the_prediction() -> None:

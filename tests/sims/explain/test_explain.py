@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
+from harness.running.intervals import LEFT_OPEN
 from harness.running.trace import Message, Span, Steps, Trace
 from sims.explain import SOFTWARE, STEP, critical_path, influences
 from sims.uncertainty import Draws
+from sims.units import NORMAL_90
 from tests.sims.uncertainty.test_uncertainty import prediction
 
 
@@ -74,9 +77,12 @@ def test_influences_are_derivatives_by_replay() -> None:
     made = prediction()
     found = influences(made, Draws(8))
     assert {one.input.name for one in found} == {each.name for each in made.inputs}
-    assert sum(one.share for one in found) == pytest.approx(1)
     by_name = {one.input.name: one for one in found}
     base, more = made.seconds({})["epoch"], made.seconds({"transport.operation": 1 + STEP})["epoch"]
     assert by_name["transport.operation"].change == pytest.approx(more / base - 1)
     assert by_name["transport.operation"].change > 0 >= by_name["links.nic.bandwidth"].change
     assert found[0].share >= found[-1].share and found[0].without is not None and found[-1].without is None
+    one = by_name["transport.operation"]
+    variance = (math.log1p(one.change) / math.log1p(STEP) * math.log(one.input.width) / (2 * NORMAL_90)) ** 2
+    left = 1 - sum(each.share for each in found)
+    assert left / one.share == pytest.approx((LEFT_OPEN["epoch"] / NORMAL_90) ** 2 / variance), "the model's own"

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from harness.config import RunConfig
 from harness.errors import InputError
 from harness.kernels.work import Work
+from harness.running.intervals import LEFT_OPEN, widened
 from sims.cluster import SHAPED, known_clusters, load_cluster, place
 from sims.device import load_device, save_device
 from sims.device._costs import OperatorCost
@@ -30,7 +31,6 @@ from sims.uncertainty import (
     replays_for,
 )
 from sims.uncertainty._inputs import ROWS, Input, changed_cluster, device_loader
-from sims.uncertainty._interval import LEFT_OPEN, _widened
 from sims.units import SPREADS, Quantity, quantity
 from tests.real.measure.test_calibrate import MEASURED, files
 
@@ -202,10 +202,10 @@ def test_an_interval_holds_the_prediction_and_is_the_same_again() -> None:
 def test_what_the_model_leaves_out_is_an_independent_error(
     value: float, below: float, above: float, more: float
 ) -> None:
-    low, high = _widened(value, value * math.exp(-below), value * math.exp(above), more)
+    low, high = widened(value, value * math.exp(-below), value * math.exp(above), more)
     for end, known in ((value / low, below), (high / value, above)):
         assert math.log(end) ** 2 == pytest.approx(known**2 + more**2, rel=1e-6, abs=1e-9)
-    assert _widened(0.0, 0.0, 0.0, more) == (0.0, 0.0) and _widened(1.0, 0.0, 2.0, more) == (0.0, 2.0)
+    assert widened(0.0, 0.0, 0.0, more) == (0.0, 0.0) and widened(1.0, 0.0, 2.0, more) == (0.0, 2.0)
 
 
 @pytest.mark.parametrize("name", [*known_clusters(), "lab:2xunshaped", "lab:3x1gbit", "lab:4x100mbit"])
