@@ -58,6 +58,8 @@ def add_validate(parser: argparse.ArgumentParser) -> None:
     for name, size in (("layers", 3), ("hidden", 64)):
         text = f"of models on graphs that are named (default: {size})"
         parser.add_argument(f"--{name}", type=whole_in(1, MOST_WIDTH), default=size, metavar="N", help=text)
+    text = "of every cell: fp32 (default), or bf16"
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help=text)
     parser.add_argument("--calibration", type=Path, metavar="DIR", help="of this machine (default: measured now)")
     runs = "real runs of a cell, minutes apart, whose median counts (default: 5)"
     parser.add_argument("--runs", type=whole_in(1, MOST_REPLAYS), default=5, metavar="N", help=runs)

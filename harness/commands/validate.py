@@ -57,7 +57,7 @@ def main(args: argparse.Namespace) -> int:
 def _rounds(args: argparse.Namespace) -> list[list[RunConfig]]:
     if args.epochs <= validation.WARM_UP:
         raise InputError(f"--epochs must be more than the {validation.WARM_UP} that warm up; 25 measure 20")
-    base = RunConfig.of(epochs=args.epochs, eval_every=-1, lr=0.02)
+    base = RunConfig.of(epochs=args.epochs, eval_every=-1, lr=0.02, precision=args.precision)
     if args.study:
         return study_rounds(base)[args.from_round - 1 :]
     if args.from_round != 1:

@@ -161,6 +161,7 @@ def validation_record(
         "method": config.training.method,
         "dataset": config.data.dataset,
         "model": config.model.name,
+        "precision": config.model.precision,
         "parts": config.cut.parts,
         "cluster": config.cluster.name,
         "predicted": {name: predicted[name] for name in VALIDATED_COMPONENTS},
@@ -273,7 +274,7 @@ def _by_place(records: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, An
     """Records by what they share beside the method."""
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for r in records:
-        groups.setdefault((r["dataset"], r["model"], r["parts"], r["cluster"]), []).append(r)
+        groups.setdefault((r["dataset"], r["model"], r["precision"], r["parts"], r["cluster"]), []).append(r)
     return list(groups.values())
 
 

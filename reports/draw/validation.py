@@ -106,7 +106,9 @@ def _points(axes: Axes, records: Sequence[Record]) -> list[Line2D]:
 
 def _row(record: Record) -> dict[str, Any]:
     """One record as a flat row; seconds."""
-    named = {name: record[name] for name in ("method", "dataset", "model", "partitioner", "parts", "cluster")}
+    named = {
+        name: record[name] for name in ("method", "dataset", "model", "precision", "partitioner", "parts", "cluster")
+    }
     for name in VALIDATED_COMPONENTS:
         named |= {f"{side}_{name}": record[side][name] for side in ("predicted", "measured")}
     rest = ("error", "bytes_equal", "foreign_load", "disturbed", "epochs")

@@ -344,7 +344,7 @@ def test_kept_cells_that_are_damaged_or_of_other_code_are_done_again(
 
 def paired(method: str, predicted: float, measured: float, ratios: Sequence[float] = (0.9, 1.0, 1.1)) -> dict[str, Any]:
     """What a record says of one method in the place of all."""
-    place = {"dataset": "a", "model": "gcn", "parts": 2, "cluster": "here"}
+    place = {"dataset": "a", "model": "gcn", "precision": "fp32", "parts": 2, "cluster": "here"}
     times = {"predicted": {"epoch": predicted}, "measured": {"epoch": measured}, "ratios": list(ratios)}
     return {"method": method, **place, **times}
 
@@ -352,11 +352,31 @@ def paired(method: str, predicted: float, measured: float, ratios: Sequence[floa
 def test_pairs_of_methods_are_told_apart_rightly_or_not() -> None:
     records = [paired("a", 1.0, 1.0), paired("b", 1.02, 1.05), paired("c", 2.0, 1.02)]
     found = validation.speedup_coverage(records)
-    assert found == validation.SpeedupCoverage(pairs=3, inside=1, told_apart=2, rightly=1), "a, b: open; a, c: right; b, c: wrong"
+    right = "a, b: open; a, c: right; b, c: wrong"
+    assert found == validation.SpeedupCoverage(pairs=3, inside=1, told_apart=2, rightly=1), right
     assert str(found).endswith("hold 1 measured ratios of epochs (33%); 2 are told apart, 1 of them rightly")
     elsewhere = {**paired("a", 1.0, 1.0), "cluster": "there"}
-    assert validation.speedup_coverage([records[0], elsewhere, paired("d", 1.0, 1.0, ())]).pairs == 0, "same place, same draws"
-    assert validation.speedup_coverage([records[0], paired("e", 1.0, 1.0, [1.0])]).pairs == 0
+    without, fewer = paired("d", 1.0, 1.0, ()), paired("e", 1.0, 1.0, [1.0])
+    assert validation.speedup_coverage([records[0], elsewhere, without]).pairs == 0, "same place, same draws"
+    assert validation.speedup_coverage([records[0], fewer]).pairs == 0
+
+
+def test_cells_in_bf16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flag reaches every run and the records; cells of both precisions are no pairs."""
+
+    def run(config: RunConfig) -> Result:
+        assert config.model.precision == "bf16"
+        return Result(config, "done", epochs(*[0.01] * config.training.epochs), {})
+
+    replace_runs(monkeypatch, run)
+    flags = "--precision bf16 --epochs 7 --runs 1 --replays 0 --methods vanilla"
+    command = [*COMMAND, *flags.split()]
+    calibration, records = calibration_in(tmp_path), tmp_path / "records.json"
+    command += ["--calibration", str(calibration), "--out", str(tmp_path / "out"), "--json", str(records)]
+    assert main(command) == 0
+    assert [r["precision"] for r in json.loads(records.read_text())] == ["bf16"]
+    one = paired("a", 1.0, 1.0)
+    assert validation.speedup_coverage([one, {**one, "precision": "bf16"}]).pairs == 0
 
 
 def test_coverage_at_the_pace_moves_the_interval_with_the_prediction() -> None:
