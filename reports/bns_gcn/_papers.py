@@ -17,11 +17,11 @@ from reports.core.testbeds import (
     TITLES,
     as_coded,
     laws_of,
-    program_host,
     sage,
     seconds_row,
     select,
     value,
+    with_program_host,
     work_of,
 )
 
@@ -114,7 +114,7 @@ def papers(context: Context) -> tuple[Testbed, Fit, float]:
     slope = (taken[1] - taken[0]) / (tried[1] - tried[0])
     if slope <= 0:
         raise InputError("the all-reduce does not grow with the latency between hosts; nothing to fit (Table 6)")
-    latency, fit = tried[0] + (reduce - taken[0]) / slope, Fit().of_program(*program_host())
+    latency, fit = tried[0] + (reduce - taken[0]) / slope, with_program_host(Fit(), context)
     before = dict(context.fits)
     for _ in range(ROUNDS):  # a slower network slows the all-reduce too
         if latency <= 0:

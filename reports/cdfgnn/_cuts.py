@@ -24,6 +24,10 @@ DATASETS = {
 GRAPH_OF = {"reddit": "reddit2"}  # Table 1 has 11.6 M edges (X1)
 PRINTED_GPUS = {"reddit": 4, "ogbn-products": 8, "friendster": 16, "ogbn-papers100m": 16}
 EBV0, EBV1 = "EBV_gamma=0.0", "EBV_gamma=0.1"
+ORDERS = (
+    "file",
+    "random",
+)  # in which EBV may read the edges, beside by degree, as EBV's paper does; CDFGNN does not say
 CUTS = {EBV0: "ebv:gamma=0", EBV1: "ebv:gamma=0.1", "HEP": "hep", "DNE": "dne"}
 
 
@@ -96,13 +100,14 @@ def _same_host(gpus: int) -> np.ndarray:
 
 
 @cache
-def stand_in_cut(graph: str, method: str, gpus: int) -> StandInCut:
-    """The cut of a data set's name by one of `CUTS`, over two hosts."""
+def stand_in_cut(graph: str, method: str, gpus: int, order: str = "") -> StandInCut:
+    """The cut of a data set's name by one of `CUTS`, over two hosts; `order`: of EBV's edges, other than usual."""
     from harness import datasets
     from harness.partition.vertex import assign_edges, masters, undirected_pairs, vertex_quality
 
     whole = datasets.load(graph)
-    part = assign_edges(whole, CUTS[method], gpus, 0, HOSTS)
+    name = CUTS[method] + (f":order={order}" if order else "")
+    part = assign_edges(whole, name, gpus, 0, HOSTS)
     u, v = undirected_pairs(whole)
     master = masters(u, v, part, whole.num_nodes, gpus, HOSTS)
     pairs = np.zeros((gpus, gpus), np.int64)

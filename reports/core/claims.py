@@ -5,7 +5,7 @@ What a claim is and how one is judged is in `table`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from reports.core.table import Item, Ordering, Outcome, Row
 
@@ -56,7 +56,15 @@ def orderings_right(items: Iterable[Item]) -> tuple[int, int]:
     return outcomes.count("reproduced"), outcomes.count("reproduced") + outcomes.count("contradicted")
 
 
-def judged_errors(items: list[Item]) -> Iterator[tuple[float, Item, Row]]:
-    """(relative error, table or figure, row) of every row whose error counts."""
+def judged_errors(items: Iterable[Item]) -> list[tuple[float, Item, Row]]:
+    """(relative error, table or figure, row) of every row whose error counts, in their order.
+
+    A number with a `claim` of its own may stand in several places: it counts once, with its largest error.
+    """
+    found: dict[object, tuple[float, Item, Row]] = {}
     for item in items:
-        yield from ((row.error, item, row) for row in item.rows if row.counts and row.error is not None)
+        for row in item.rows:
+            name = row.claim or (item.key, id(row))
+            if row.counts and row.error is not None and (name not in found or abs(row.error) > abs(found[name][0])):
+                found[name] = row.error, item, row
+    return list(found.values())

@@ -17,8 +17,8 @@ from harness.errors import InputError
 from harness.workloads import METIS_LAW, RANDOM_LAW, halo_spread
 from reports.core import load
 from reports.core.context import Context
-from reports.core.predict import Seconds, Testbed, parts_of
-from reports.core.table import How, Row
+from reports.core.predict import OF_HOST, Fit, Seconds, Testbed, parts_of
+from reports.core.table import Fitted, How, Row
 from reports.core.train import Trained
 
 TITLES = {
@@ -182,6 +182,17 @@ def program_host() -> tuple[float, float]:
     few, many = LOGGED_PARTS
     each = (logged_host_s(many) - logged_host_s(few)) / (many - few)
     return logged_host_s(few) - each * (few - 1), each
+
+
+def with_program_host(fit: Fit, context: Context) -> Fit:
+    """The constants under BNS-GCN's program (`program_host`), whose numbers join those in `context.fits`."""
+    host, each = program_host()
+    few, many = LOGGED_PARTS
+    row = f"the least compute logged of it in {few} and in {many} parts (sylvie/logs-compute)"
+    for constant, seconds in ((OF_HOST, host), (f"{OF_HOST} for every other part", each)):
+        known = Fitted(testbed="BNS-GCN's program", constant=constant, value=1e3 * seconds, unit="ms", row=row)
+        context.fits[known] = None
+    return fit.of_program(host, each)
 
 
 def work_of(setting: str) -> str:

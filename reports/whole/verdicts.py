@@ -28,7 +28,8 @@ def paper_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 def _line(title: str, entries: Sequence[Entry]) -> dict[str, Any]:
     items = _items(entries)
     tables = [item for item in items if isinstance(item, PaperTable)]
-    errors = {of_time: [e for item in items for e in item.errors(of_time)] for of_time in (True, False)}
+    judged_rows = judged_errors(items)
+    errors = {kind: [abs(error) for error, _, row in judged_rows if row.of_time is kind] for kind in (True, False)}
     medians = [error for table in tables if (error := table.median_error(of_time=True)) is not None]
     points = [abs(row.points) for item in items for row in item.rows if row.points is not None]
     right, judged = orderings_right(items)

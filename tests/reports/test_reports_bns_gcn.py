@@ -378,6 +378,8 @@ def test_announcing_a_sample_is_timed_by_itself(context: Context) -> None:
 def test_table_11_is_predicted_from_its_first_row_and_its_last(context: Context) -> None:
     bed, fit = reddit().bed(context), machine(context)
     assert [found.constant for found in context.fits] == [
+        "host in an epoch",
+        "host in an epoch for every other part",
         "factor on the fixed time of a message",
         "factor on bandwidths",
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -23,10 +24,12 @@ from reports.cdfgnn._cuts import (
     printed_sizes,
     stand_in_cut,
 )
+from reports.core.claims import distinct_claims
 from reports.core.context import Context, demand
 from reports.core.inputs import Inputs
 from reports.core.load import published
 from reports.core.rendering import paper_layout
+from reports.core.table import Ordering
 from reports.core.train import Trained
 
 STAND_IN = "synthetic:nodes=600,degree=12,features=4"
@@ -75,7 +78,17 @@ def test_cuts_beside_the_printed_ones(context: Context) -> None:
     assert table.orderings[0].text.startswith(f"{STAND_IN} stands in for reddit, 4 GPUs")
     assert [o.theory != "" for o in table.orderings] == [False, False, False, False, True] * len(DATASETS)
     less = next(row for row in table.rows if row.quantity == "reduction of outer connections")
-    assert less.published == 31.08 and less.counts
+    assert less.published == 31.08 and less.judge == "readings" and not less.counts
+    orders = [less.ours, *less.readings]
+    assert len(set(orders)) == 3, "the order of EBV's edges changes it"
+    cuts = [
+        [stand_in_cut(STAND_IN, method, n, "file").quality["max_outer"] for method in (EBV1, EBV0)]
+        for n in PRINTED_GPUS.values()
+    ]
+    assert less.readings[0] == pytest.approx(100 * fmean(1 - a / b for a, b in cuts))
+    assert all(ordering.runs for ordering in table.orderings)
+    orderings = [claim for _, (_, claim) in distinct_claims([table]) if isinstance(claim, Ordering)]
+    assert len(orderings) == 5 * 3, "two data sets have the same cuts here, of which each claim counts once"
     layout = paper_layout(table)
     assert layout is not None and layout.columns == ("Inner", "Outer", "RF", "Edge IF") and len(layout.rows) == 16
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.errors import InputError
 from reports.core import load
-from reports.core.claims import distinct_claims, orderings_right, verdict_line
+from reports.core.claims import distinct_claims, judged_errors, orderings_right, verdict_line
 from reports.core.null_models import Null
 from reports.core.rendering import paper_layout, shown_frame, shown_number, table_csv, table_latex, table_markdown
 from reports.core.table import CLOSE, ENOUGH, Ordering, PaperTable, Plot, Row, shared_stand_ins
@@ -299,6 +299,8 @@ def test_a_claim_counts_once_with_what_speaks_most_against_it() -> None:
         ("contradicted", "k/table2"),
         ("reproduced", first.key),
     ]
+    assert [error for error, _, _ in judged_errors([first, later])] == [1.0], "its largest error, once"
+    assert [error for error, _, _ in judged_errors([table(row(2.0, 3.0), row(2.0, 3.0))])] == [0.5, 0.5]
     counts = claim_counts([Entry(first.key, first), Entry(later.key, later)])
     assert counts["contradicted"] == 2 and sum(counts.values()) == 3 and orderings_right([first, later]) == (1, 2)
 
