@@ -54,10 +54,10 @@ ONE_CALL = ":requests=false"
 """A request and its reply are one remote call (Alg. 3, line 1), which the model prices as one message: timed runs leave
 out the request's numbers, 4 bytes a row. Counted bytes have them (Table II)."""
 NOT_NORMALISED = (
-    "rows are not divided by their L2 norm after hidden layers. The authors' code does so in all its public versions but "
-    "the last, in which that line is commented out (python/ecgraph/autograd/autograd_new.py, 13 January 2022), and the "
-    "paper says that embeddings, unlike gradients, are normalised into a unit ball (Sec. IV-C), so that its numbers are "
-    "likely of rows that are; the trainings here were made without. `haloscope run --norm l2` does it"
+    "rows are not divided by their L2 norm after hidden layers. The authors' code does so in all its public versions "
+    "but the last, in which that line is commented out (python/ecgraph/autograd/autograd_new.py, 13 January 2022), "
+    "and the paper says that embeddings, unlike gradients, are normalised into a unit ball (Sec. IV-C), so that its "
+    "numbers are likely of rows that are; the trainings here were made without. `haloscope run --norm l2` does it"
 )
 DEVICES = {
     "ec-graph": "xeon-e3-1226v3-coo", "ec-graph-13": "xeon-e3-1226v3-coo", "ec-graph-papers": "xeon-silver-4110-2x-coo",
