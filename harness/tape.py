@@ -123,7 +123,7 @@ class Tape:
         while True:
             await self._before(len(self._cuts))
             self._differentiate(outputs, seeds, gradients)
-            self._after(len(self._cuts))
+            await self._after(len(self._cuts))
             if not self._cuts:
                 return value
             outputs, seeds = await self._cross(self._cuts.pop(), gradients)
@@ -131,8 +131,17 @@ class Tape:
     async def _before(self, segment: int) -> None:
         """Called before a segment is differentiated, the one behind so many cuts."""
 
-    def _after(self, segment: int) -> None:
+    async def _after(self, segment: int) -> None:
         """Called when it has been."""
+
+    def to_come(self) -> set[Tensor]:
+        """Parameters that segments use which are still to be differentiated. What exchanges use inside is not seen."""
+        return {
+            node.variable  # type: ignore[attr-defined]
+            for cut in self._cuts
+            for node in _nodes(cut.sources, leaves=True)
+            if hasattr(node, "variable")
+        }
 
     async def _cross(self, cut: _Cut, gradients: dict[_Key, Tensor]) -> tuple[list[GradientEdge | None], list[Tensor]]:
         """Run one exchange's adjoint; returns the outputs of the segment before it and their gradients."""
@@ -201,12 +210,12 @@ def _edge(tensor: Tensor) -> GradientEdge | None:
     return get_gradient_edge(tensor) if tensor.requires_grad else None
 
 
-def _nodes(outputs: list[GradientEdge | None]) -> set[Node]:
-    """The autograd nodes behind `outputs` up to the last cut; leaves, which segments may share, are left out."""
+def _nodes(outputs: list[GradientEdge | None], *, leaves: bool = False) -> set[Node]:
+    """The autograd nodes behind `outputs` up to the last cut; `leaves`: with those that segments may share, too."""
     stack, seen = [edge.node for edge in outputs if edge is not None], set[Node]()
     while stack:
         node = stack.pop()
-        if node not in seen and not hasattr(node, "variable") and not hasattr(node, "after_cut"):
+        if node not in seen and (leaves or not hasattr(node, "variable")) and not hasattr(node, "after_cut"):
             seen.add(node)
             stack.extend(following for following, _ in node.next_functions if following is not None)
     return seen

@@ -125,7 +125,7 @@ class SwapTape(Tape):
                 held.device = await self.copy(held.host, to_host=False)
                 self._fetched.append(held)
 
-    def _after(self, segment: int) -> None:
+    async def _after(self, segment: int) -> None:
         for held in self._fetched:
             held.device = None
         self._fetched.clear()

@@ -237,27 +237,44 @@ class Method(Optioned, ABC):
         part = self.trained(part, state)
         tape = self.tape(rank, part, model, state)
         loss = await tape.backward(training_loss(await self.forward(rank, part, model, state, memory, tape), part))
-        loss = await self.reduce(rank, part, model, loss)
+        loss = await self.reduce(rank, part, model, loss, tape)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)  # every epoch begins without gradients, as the first does
         return loss
 
-    async def reduce(self, rank: Rank, part: Part, model: GNN, loss: Tensor) -> Tensor:
+    async def reduce(self, rank: Rank, part: Part, model: GNN, loss: Tensor, tape: Tape) -> Tensor:
         """Sum gradients and loss over ranks in one all-reduce of 4 (parameters + 1) bytes; returns the global loss.
+
+        Args:
+            tape: the one that the epoch was recorded on.
+        """
+        return await self.sum_gradients(rank, part, list(model.parameters()), loss)
+
+    async def sum_gradients(self, rank: Rank, part: Part, parameters: Sequence[Tensor], loss: Tensor) -> Tensor:
+        """Sum the loss and the gradients of these parameters over ranks, and set these to their sum over the number of
+        training nodes.
 
         Where several ranks hold the same part, ranks sum over their column, which holds every part once.
         """
-        parameters = list(model.parameters())
-        flat = torch.cat([*[_gradient(p).reshape(-1) for p in parameters], loss.reshape(1)])
+        flat = torch.cat([*map(_flat_gradient, parameters), loss.reshape(1)])
         replicas = self.replicas()
         column = RankGrid(rank.size, replicas).column(rank.index) if replicas > 1 else None
         flat = await rank.all_reduce(flat, label="gradients", group=column)
-        pieces = (flat[:-1] / max(part.totals.num_train, 1)).split([p.numel() for p in parameters])
-        for parameter, piece in zip(parameters, pieces, strict=True):
-            parameter.grad = piece.view_as(parameter)
+        set_gradients(parameters, flat[:-1] / max(part.totals.num_train, 1))
         total: Tensor = flat[-1]
         return total
 
 
-def _gradient(parameter: Tensor) -> Tensor:
-    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+def flat_gradients(parameters: Sequence[Tensor]) -> Tensor:
+    """The gradients of at least one parameter, one after the other in one dimension; zeros where there is none."""
+    return torch.cat([*map(_flat_gradient, parameters)])
+
+
+def set_gradients(parameters: Sequence[Tensor], flat: Tensor) -> None:
+    """Set gradients to the pieces of one tensor, as `flat_gradients` makes it."""
+    for parameter, piece in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+        parameter.grad = piece.view_as(parameter)
+
+
+def _flat_gradient(parameter: Tensor) -> Tensor:
+    return (torch.zeros_like(parameter) if parameter.grad is None else parameter.grad).reshape(-1)

@@ -16,6 +16,7 @@ from harness.errors import InputError
 from harness.exchanges import HaloPush, Memory, Route
 from harness.graphs import Block, HaloPlan, HostBlock, LocalGraph, Part
 from harness.methods.base import Facts, Seen, WireBytes
+from harness.methods.early_gradients import EarlyGradients
 from harness.methods.edge_cut import EdgeCutState, OverlappingEdgeCut, message_width
 from harness.nn import GNN
 from harness.rank import Rank
@@ -43,7 +44,7 @@ class SampledState(EdgeCutState):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BNSGCN(OverlappingEdgeCut):
+class BNSGCN(EarlyGradients, OverlappingEdgeCut):
     """Boundary node sampling (Alg. 1): the sample of an epoch serves all layers that exchange, in both directions.
 
     A precomputed input layer uses all boundary nodes, as the authors' does. Every other one uses the epoch's sample H_i

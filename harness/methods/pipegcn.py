@@ -11,7 +11,8 @@ from harness.errors import InputError
 from harness.exchanges import HaloPush, Late, Memory, Smoothed, drain_pipeline
 from harness.graphs import Part, Totals
 from harness.methods.base import Facts
-from harness.methods.edge_cut import EdgeCut, EdgeCutState, message_width
+from harness.methods.early_gradients import EarlyGradients
+from harness.methods.edge_cut import EdgeCutState, message_width
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.tape import Exchange
@@ -22,7 +23,7 @@ SMOOTHED: dict[str, tuple[Direction, ...]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class PipeGCN(EdgeCut):
+class PipeGCN(EarlyGradients):
     """Pipelined training: an epoch computes with the halo rows and halo gradients that were sent in the epoch before.
 
     Rows are exact but one epoch old; the first epoch uses zeros, as the authors' code does, and weights' gradients are

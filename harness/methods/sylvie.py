@@ -13,14 +13,15 @@ from harness.errors import InputError
 from harness.exchanges import HaloPush, Late, Memory, Quantiser, Route, drain_pipeline, encode_rows, ship
 from harness.graphs import Part, Totals
 from harness.methods.base import Facts
-from harness.methods.edge_cut import EdgeCut, EdgeCutState, OverlappingEdgeCut, message_width
+from harness.methods.early_gradients import EarlyGradients
+from harness.methods.edge_cut import EdgeCutState, OverlappingEdgeCut, message_width
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.tape import Exchange
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sylvie(EdgeCut):
+class Sylvie(EarlyGradients):
     """Base of both variants: the quantiser, and the side of it on which dropout is."""
 
     bits: int = 1

@@ -13,6 +13,7 @@ from harness.errors import InputError
 from harness.exchanges import AttentionPull, HaloPull, HaloPush
 from harness.graphs import Totals
 from harness.methods.base import Facts
+from harness.methods.early_gradients import EarlyGradients
 from harness.methods.edge_cut import EdgeCutState, OverlappingEdgeCut, message_width
 from harness.nn import GNN, Conv, GATConv
 from harness.tape import Exchange
@@ -21,7 +22,7 @@ DTYPES = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Vanilla(OverlappingEdgeCut):
+class Vanilla(EarlyGradients, OverlappingEdgeCut):
     """Exact full-graph training (the DGL rows of Sylvie, the p = 1 rows of BNS-GCN).
 
     Bytes per epoch: forward, layer l >= 1 (and 0 where layer0 = exchange): halo rows x width x bytes of the type;
@@ -55,7 +56,8 @@ class Vanilla(OverlappingEdgeCut):
     def promises(self) -> Facts:
         """Lossy with a 16-bit type, to which every value is rounded to nearest; fp16 also asks whether it fits."""
         half = self.dtype != "fp32"
-        return replace(super().promises(), lossy=half, bounded=half, static=self.dtype != "fp16")
+        facts = super().promises()
+        return replace(facts, lossy=half, bounded=half, static=facts.static and self.dtype != "fp16")
 
     def error_bound(self, num_ranks: int) -> float:
         """Half a unit in the last place of a 16-bit float: 11 significant bits in fp16, 8 in bf16."""

@@ -108,7 +108,8 @@ def papers(context: Context) -> tuple[Testbed, Fit, float]:
     """
     frame = select(load.published("bns-gcn-table6"), setting="p=1.0; METIS")
     epoch, reduce = value(frame, metric="epoch_time"), value(frame, metric="epoch_time_allreduce")
-    bed = Testbed(context=context, cluster=CLUSTER, model=sage("ogbn-papers100m"), workload="papers100m-192", parts=192)
+    bed = Testbed(context=context, cluster=CLUSTER, model=sage("ogbn-papers100m"), workload="papers100m-192", parts=192,
+                  hooks=True)  # fmt: skip
     tried = (1e-5, 1e-3)
     taken = [_with_latency(bed, s).all_seconds([("vanilla", None, None)], trial=True)[0].reduce for s in tried]
     slope = (taken[1] - taken[0]) / (tried[1] - tried[0])

@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from harness.errors import InputError
+from harness.methods.registry import parse_method
 from reports.core.clusters import all_faster, hosts_slowed, messages_slowed
 from reports.core.context import SHAPES, Context, demand
 from reports.core.table import Fitted
@@ -139,6 +140,7 @@ class Testbed:
         model: settings of the model (`RunConfig` fields).
         workload: name of a shipped workload, or a description (docs/workloads.md) as a mapping.
         epochs: epochs of a run; the median is used.
+        hooks: whether the paper's programs sum gradients during the backward pass (`GRADIENT_HOOKS`).
     """
 
     __test__ = False  # pytest would collect the class because of its name
@@ -149,13 +151,14 @@ class Testbed:
     workload: Mapping[str, Any] | str
     parts: int
     epochs: int = 2
+    hooks: bool = False
 
     def config(self, method: str, fit: Fit | None = None, rates: Mapping[str, float] | None = None) -> dict[str, Any]:
         """The run of one method. `rates`: what it observes of the data ("kept nodes": share of halo rows sent)."""
         fixed = {
             "dataset": self._dataset(),
             "parts": self.parts,
-            "method": method,
+            "method": early(method) if self.hooks else method,
             "cluster": self._cluster(fit or Fit()),
             "epochs": self.epochs,
         }
@@ -231,6 +234,19 @@ class Testbed:
         if isinstance(self.workload, str):
             return f"workload:{self.workload}"
         return self.context.workload(self.workload)
+
+
+GRADIENT_HOOKS = (
+    "gradients are summed while the backward pass goes on (gradients=early): the authors' programs start the all-reduce "
+    "of every parameter from a hook on its gradient (helper/reducer.py), so that only the lowest layer's is waited for, "
+    "and the others share the links with the exchanges below"
+)
+"""What is assumed of the all-reduce of BNS-GCN's program and of those made from it."""
+
+
+def early(method: str) -> str:
+    """The method with gradients that are summed during the backward pass, where it can do that."""
+    return f"{method}:gradients=early" if hasattr(parse_method(method), "gradients") else method
 
 
 def device_and_host(larger: tuple[Testbed, float], smaller: tuple[Testbed, float], source: str, testbed: str) -> Fit:

@@ -99,8 +99,9 @@ def bed_of(
         counts["boundary"] = mean if how == "random" or parts == 1 else uneven(name, mean, parts)
     described = parts_of(*shape(name, whole=whole), count=parts, **counts)
     return Testbed(
-        context=context, cluster=cluster, model=sage(name) if model is None else model, workload=described, parts=parts
-    )
+        context=context, cluster=cluster, model=sage(name) if model is None else model, workload=described, parts=parts,
+        hooks=True,
+    )  # fmt: skip
 
 
 def uneven(name: str, mean: int, parts: int) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def sylvie_bed(
     cut["degrees"] = {"spread": SPREAD}
     described = parts_of(nodes, edges, features, classes, **cut)
     model_settings = {**settings_of(name, model), **changed}
-    return Testbed(context=context, cluster=cluster, model=model_settings, workload=described, parts=parts)
+    return Testbed(context=context, cluster=cluster, model=model_settings, workload=described, parts=parts, hooks=True)
 
 
 def anchor(parts: int) -> Logged:

@@ -19,6 +19,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "vanilla:style=pull", "model": "gat", "layer0": "exchange"},
         {"method": "vanilla", "norm": "l2"},
         {"method": "vanilla:overlap=true"},
+        {"method": "vanilla:gradients=early", "model": "gat"},
         {"method": "vanilla", "precision": "bf16"},
         {"method": "vanilla:style=pull:overlap=true", "model": "gcn"},
         {"method": "vanilla", "model": "gcn-no-loop"},
@@ -35,7 +36,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"method": "bns-gcn:p=0.3:sampling=fixed", "model": "gat"},
     ],
     "pipegcn": [
-        {"method": "pipegcn"},
+        {"method": "pipegcn:gradients=early"},
         {"method": "pipegcn", "precision": "bf16", "model": "gcn", "norm": "none"},
         {"method": "pipegcn:smooth=both:gamma=0.5:dropout=after"},
         {"method": "pipegcn:smooth=gradients:debias=true", "model": "gat", "heads": 2, "hidden_heads": "mean"},
