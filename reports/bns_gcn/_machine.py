@@ -9,7 +9,7 @@ from typing import Any
 from reports.core import load
 from reports.core.context import Context
 from reports.core.null_models import Null
-from reports.core.predict import Fit, Testbed
+from reports.core.predict import GRADIENT_HOOKS, Fit, Testbed
 from reports.core.testbeds import (
     AS_CODED,
     as_coded,
@@ -45,7 +45,7 @@ MACHINE = (
     "from p = 1. The speed of the devices is the profile's, with no constant. What stands behind the first, which "
     "comes to a millisecond: for every other part and layer the authors' program copies rows to pinned host memory, "
     "waits for the copy, and hands them to gloo, from Python. The 67 % of Sec. 4.2 for communication is no input: the "
-    f"timers of the program do not wait for the GPU; {PROGRAM_HOST}; {AS_CODED}"
+    f"timers of the program do not wait for the GPU; {PROGRAM_HOST}; {GRADIENT_HOOKS}; {AS_CODED}"
 )
 
 

@@ -237,8 +237,8 @@ class Testbed:
 
 
 GRADIENT_HOOKS = (
-    "gradients are summed while the backward pass goes on (gradients=early): the authors' programs start the all-reduce "
-    "of every parameter from a hook on its gradient (helper/reducer.py), so that only the lowest layer's is waited for, "
+    "gradients are summed during the backward pass (gradients=early): the authors' programs start the all-reduce of "
+    "every parameter from a hook on its gradient (helper/reducer.py), so that only the lowest layer's is waited for, "
     "and the others share the links with the exchanges below"
 )
 """What is assumed of the all-reduce of BNS-GCN's program and of those made from it."""

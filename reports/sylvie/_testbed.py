@@ -18,7 +18,7 @@ from harness.workloads import METIS_LAW
 from reports.core import load
 from reports.core.context import Context
 from reports.core.null_models import Null
-from reports.core.predict import Fit, Seconds, Testbed, device_and_host, parts_of
+from reports.core.predict import GRADIENT_HOOKS, Fit, Seconds, Testbed, device_and_host, parts_of
 from reports.core.testbeds import (
     SPREAD,
     TITLES,
@@ -72,7 +72,8 @@ FITTED = (
     "their logged compute; what a process moves at most is from the epoch on one server, where hardly anything else "
     "limits transfers, the bandwidth of links from the epoch on two, where the link between servers does. SAR and "
     "BNS-GCN are other programs: no host is assumed of SAR's, and of BNS-GCN's the line through the least that was "
-    "logged of it on one server (38.5 ms; Reddit, GAT) and on two (47.6 ms; Yelp, GAT), as in BNS-GCN's tables"
+    "logged of it on one server (38.5 ms; Reddit, GAT) and on two (47.6 ms; Yelp, GAT), as in BNS-GCN's tables; "
+    f"{GRADIENT_HOOKS}"
 )
 FOLLOWS = "follows from the epoch and the compute that constants are fitted on"
 SETTING = (

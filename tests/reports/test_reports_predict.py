@@ -12,6 +12,7 @@ from reports.core.context import Context
 from reports.core.load import published
 from reports.core.predict import Fit, Seconds, Testbed, parts_of
 from reports.core.testbeds import (
+    bed_of,
     eq4,
     halo_of,
     num_exchanging_layers,
@@ -211,3 +212,12 @@ def test_eq4_saves_more_where_there_is_more_boundary(bed: Testbed) -> None:
     width, inputs = WIDTH * 4, 3 * 2000 * 32 * 4  # the input layer holds no halo rows
     assert (half - inputs) / (whole - inputs) == pytest.approx(eq4(2000, 900, 0.5), rel=1e-6)
     assert whole == inputs + (3 * 2000 + 900) * width
+
+
+def test_programs_with_hooks_sum_gradients_early_where_the_method_can(bed: Testbed) -> None:
+    assert bed_of(bed.context, "bns-10x2080ti", "reddit", 4, halo=1e5).hooks and not bed.hooks
+    bed = replace(bed, hooks=True)
+    assert bed.config("vanilla")["method"] == "vanilla:gradients=early"
+    assert bed.config("bns-gcn:p=0.1")["method"] == "bns-gcn:p=0.1:gradients=early"
+    assert bed.config("cagnet")["method"] == "cagnet", "it has no such option"
+    assert replace(bed, hooks=False).config("vanilla")["method"] == "vanilla"
