@@ -27,6 +27,7 @@ POINTS = 1.0  # difference up to which a score in per cent counts as right
 ENOUGH = 5  # seeds from which trained scores are judged
 FEW: Literal["not enough runs"] = "not enough runs"
 LEVEL = 0.5, 0.25  # a difference of scores counts as equal within so many points, or this share of the printed one
+FAR, FAR_FROM_ONE = 5.0, "far from 1: it stands for more than its name, for what the model leaves out of this testbed"
 DECIDED: dict[str, str] = {"needs data": "needs data", "quoted": "input", "fitted": "fitted"}
 COLUMNS = ("row", "quantity", "unit", "published", "ours", "error", "how", "verdict", "data", "conflict", "note",
            "low", "high")  # fmt: skip
@@ -55,9 +56,15 @@ class Fitted:
         """Its value as printed, such as "x 1.25" or "12 ms"."""
         return f"{self.value:.3g} {self.unit}" if self.unit else f"x {self.value:.3g}"
 
+    @property
+    def remark(self) -> str:
+        """What a factor of more than FAR either way says of itself; "" for others."""
+        return "" if self.unit or 1 / FAR <= self.value <= FAR else FAR_FROM_ONE
+
     def text(self) -> str:
         """One line of the list of constants."""
-        return f"{self.testbed}: {self.constant} {self.amount}, fitted on {self.row}"
+        remark = f" ({self.remark})" if self.remark else ""
+        return f"{self.testbed}: {self.constant} {self.amount}, fitted on {self.row}{remark}"
 
 
 @dataclass(frozen=True, kw_only=True)

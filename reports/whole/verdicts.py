@@ -87,7 +87,7 @@ def fitted_constants(entries: Sequence[Entry]) -> list[dict[str, Any]]:
         {
             "testbed": fitted.testbed,
             "constant": fitted.constant,
-            "value": fitted.amount,
+            "value": fitted.amount + (f" ({fitted.remark})" if fitted.remark else ""),
             "fitted on": fitted.row,
             "used by": ", ".join(keys),
         }

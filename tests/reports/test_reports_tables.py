@@ -16,10 +16,18 @@ from reports.core import load
 from reports.core.claims import distinct_claims, judged_errors, orderings_right, verdict_line
 from reports.core.null_models import Null
 from reports.core.rendering import paper_layout, shown_frame, shown_number, table_csv, table_latex, table_markdown
-from reports.core.table import CLOSE, ENOUGH, Ordering, PaperTable, Plot, Row, shared_stand_ins
+from reports.core.table import CLOSE, ENOUGH, Fitted, Ordering, PaperTable, Plot, Row, shared_stand_ins
 from reports.whole.papers import PAPERS, chosen, everything
 from reports.whole.produce import Entry
-from reports.whole.verdicts import claim_counts, paper_rows, summary, uncounted_orderings, unjudged, worst_rows
+from reports.whole.verdicts import (
+    claim_counts,
+    fitted_constants,
+    paper_rows,
+    summary,
+    uncounted_orderings,
+    unjudged,
+    worst_rows,
+)
 
 NASTY = '<script>alert("1")</script> | a_b & 50 % {x} \\ $y$'
 
@@ -403,3 +411,14 @@ def test_rows_of_one_stand_in_for_several_graphs_are_not_independent() -> None:
     (said,) = shared_stand_ins(rows)
     assert said.startswith("a stands in for x and y: ") and "not independent" in said
     assert shared_stand_ins([row(), row(data="b stands in for z")]) == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "far"), [(0.19, "", True), (5.1, "", True), (0.2, "", False), (0.0193, "ms", False)]
+)
+def test_a_factor_far_from_one_says_that_it_stands_for_more(value: float, unit: str, far: bool) -> None:
+    fitted = Fitted(testbed="a", constant="b", value=value, row="c", unit=unit)
+    assert bool(fitted.remark) == far == ("stands for more" in fitted.text())
+    item = PaperTable(key="sylvie/table3", title="t", fits=(fitted,))
+    ((line),) = fitted_constants([Entry(item.key, item)])
+    assert line["value"].startswith(fitted.amount) and ("stands for more" in line["value"]) == far
