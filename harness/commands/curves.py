@@ -164,7 +164,13 @@ class Curve:
 
 
 def sentences(curves: list[Curve], xs: list[float], knob: Knob) -> list[str]:
-    """The sentences of the report: quantities without effect, crossovers, the fastest method by interval."""
+    """The sentences of the report: quantities without effect, crossovers, the fastest method by interval.
+
+    They are about curves that fit their devices; the others are named in the notes.
+    """
+    curves = [curve for curve in curves if not curve.too_large(xs[0])]
+    if not curves:
+        return ["nothing fits its devices, so that nothing is compared"]
     if not any(curve.crosses(xs[0], knob.link) for curve in curves):
         what = "no inter-host traffic" if knob.link == "nic" else f"no traffic on its {knob.link} links"
         nothing = [f"this cluster has {what} with {curves[0].config.cut.parts} ranks: {knob.key} changes nothing"]

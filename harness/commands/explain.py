@@ -43,6 +43,7 @@ class Explanation:
     Attributes:
         epochs: how many the path covers.
         interval: 90 % of the epoch.
+        large: which ranks do not fit their devices, as a message; empty if all do.
     """
 
     prediction: RecordedPrediction
@@ -51,6 +52,7 @@ class Explanation:
     path: CriticalPath
     epochs: int
     inputs: list[Influence]
+    large: str = ""
 
 
 def main(args: argparse.Namespace) -> int:
@@ -71,9 +73,10 @@ def main(args: argparse.Namespace) -> int:
     path = critical_path(trace, window)
     epochs = max(prediction.config.training.epochs - 1, 1)
     draws = Draws(count)
-    interval = epoch_ends(np.asarray([seconds["epoch"] for seconds in prediction.draws(draws)]))
     seconds = prediction.seconds({})
-    found = Explanation(prediction, seconds, interval, path, epochs, influences(prediction, draws))
+    interval = epoch_ends(np.asarray([drawn["epoch"] for drawn in prediction.draws(draws)]), seconds["epoch"])
+    large = str(prediction.replay.time(prediction.cluster).simulation.too_large)
+    found = Explanation(prediction, seconds, interval, path, epochs, influences(prediction, draws), large)
     written = []
     if args.out is not None:
         method, cluster = config.training.method, driver.cluster.name
@@ -111,6 +114,8 @@ def explanation_lines(found: Explanation) -> list[str]:
     method = found.prediction.config.training.method
     span = f"{significant(low * factor)} to {significant(high * factor)} {unit}"
     said = [f"an epoch of {method} takes {significant(epoch * factor)} {unit}; 90 %: {span}"]
+    if found.large:
+        said.append(f"it does not fit: {found.large}")
     whole = found.path.seconds or 1.0
     parts = [f"{100 * s / whole:.0f} % {name}" for name, s in found.path.by("component").items() if s > 0.005 * whole]
     ranks = found.path.by("rank")
@@ -177,7 +182,7 @@ def _tables(found: Explanation) -> list[Any]:
             each.input.source,
             f"x{each.input.low:.2f} to x{each.input.high:.2f}",
             "-" if each.input.is_scatter else f"{100 * each.change:+.1f} %",
-            "-" if each.input.is_scatter else f"{100 * each.share:.0f} %",
+            f"{100 * each.share:.0f} %",
             "-" if each.without is None else _relative(each.without, epoch),
         ]
         for each in found.inputs[:SHOWN]
@@ -210,7 +215,7 @@ def content(found: Explanation, said: Sequence[str]) -> dict[str, Any]:
                 "basis": each.input.basis,
                 "step": STEP,
                 "change": None if each.input.is_scatter else each.change,
-                "share": None if each.input.is_scatter else each.share,
+                "share": each.share,
                 "interval_without": None if each.without is None else list(each.without),
             }
             for each in found.inputs

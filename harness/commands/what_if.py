@@ -215,7 +215,7 @@ def _row(curve: Curve, base: Curve, x: float, knob: Knob) -> dict[str, Any]:
     bits = next((int(o[5:]) for o in curve.method.split(":") if o.startswith("bits=")), None)
     low, high, slow, fast = (None,) * 4
     if curve.has_band:
-        (low, high), (slow, fast) = epoch_ends(curve.drawn(x)), ratio_ends(base.drawn(x) / curve.drawn(x))
+        (low, high), (slow, fast) = epoch_ends(curve.drawn(x), curve(x)), ratio_ends(base.drawn(x) / curve.drawn(x))
     return {
         "method": curve.method,
         "bits": bits,

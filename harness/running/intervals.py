@@ -43,9 +43,9 @@ def widened(value: float, low: float, high: float, more: float) -> tuple[float, 
     return value * math.exp(-below), value * math.exp(above)
 
 
-def epoch_ends(drawn: np.ndarray) -> tuple[float, float]:
-    """The interval of an epoch of which there are draws: theirs, and what the model leaves out."""
-    return widened(float(np.median(drawn)), *ends(drawn), LEFT_OPEN["epoch"])
+def epoch_ends(drawn: np.ndarray, value: float) -> tuple[float, float]:
+    """The interval of an epoch that is predicted as `value`: that of its draws, and what the model leaves out."""
+    return widened(value, *ends(drawn), LEFT_OPEN["epoch"])
 
 
 def ratio_ends(drawn: np.ndarray) -> tuple[float, float]:
@@ -81,8 +81,11 @@ def speedup_interval(record: Mapping[str, Any], base: Mapping[str, Any]) -> tupl
 
 
 def order_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What intervals allow to say about the order of predicted methods, each beside the next slower one."""
-    known = [r for r in records if r["facts"].get("interval") and r["summary"]["epoch_seconds"]]
+    """What intervals allow to say about the order of predicted methods that run to their end (one that does not fit its
+    devices is not faster), each beside the next slower one."""
+    known = [
+        r for r in records if r["state"] == "done" and r["facts"].get("interval") and r["summary"]["epoch_seconds"]
+    ]
     ranked = sorted(known, key=lambda record: float(record["summary"]["epoch_seconds"]))
     lines = []
     for fast, slow in zip(ranked, ranked[1:], strict=False):

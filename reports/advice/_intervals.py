@@ -57,7 +57,7 @@ class EpochDraws:
 
     def epoch(self, priced: Priced) -> LowHigh | None:
         """The interval of an epoch."""
-        return epoch_ends(self.of(priced)) if self.count else None
+        return epoch_ends(self.of(priced), priced.epoch) if self.count else None
 
     def share(self, mine: tuple[Priced, float], other: tuple[Priced, float]) -> LowHigh | None:
         """The interval of the time of one (candidate, epochs) as a share of the other's."""

@@ -89,13 +89,14 @@ def critical_path(trace: Trace, window: tuple[float, float]) -> CriticalPath:
         return CriticalPath(steps)
     rank = max(lanes, key=lambda r: lanes[r].ends[-1])
     time = float(lanes[rank].ends[-1])
+    after: Span | None = None
     while time > begin + tolerance:
         here, last = lanes[rank].before(time, tolerance)
         if not here or last <= begin:
-            steps.append(Step(rank, begin, time, "wait", "wait"))
+            steps.append(_gap(rank, begin, time, [], after))
             break
         if last < time - tolerance:
-            steps.append(Step(rank, last, time, "wait", "wait"))
+            steps.append(_gap(rank, last, time, here, after))
             time = last
             continue
         span = min(
@@ -109,8 +110,17 @@ def critical_path(trace: Trace, window: tuple[float, float]) -> CriticalPath:
         since = max(since, begin)
         link = _busiest(trace, since, time) if span.stream == "communication" else ""
         steps.append(Step(rank, since, time, span.component, span.name, link))
-        rank, time = cause, since
+        rank, time, after = cause, since, span
     return CriticalPath(steps[::-1])
+
+
+def _gap(rank: int, start: float, end: float, before: Sequence[Span], after: Span | None) -> Step:
+    """A stretch without a span: beside an exchange it is the exchange's, whose software runs on the cores that ranks
+    share, or which waits for its turn there (`sims.engine`); elsewhere the rank waits."""
+    for span in (after, *before):
+        if span is not None and span.stream == "communication":
+            return Step(rank, start, end, span.component, span.name, SOFTWARE)
+    return Step(rank, start, end, "wait", "wait")
 
 
 def _lanes(spans: Iterable[Span], until: float) -> dict[int, _Lane]:

@@ -262,6 +262,12 @@ def test_what_does_not_fit_is_said(what_if: Command, tmp_path: Path) -> None:
     assert {row["fits"] for row in found["rows"]} == {"no"}
     assert "vanilla does not fit: 4 ranks do not fit: rank" in err and "its device has 0.001 GB" in err
     assert set(pd.read_csv(tmp_path / "out" / "what-if.csv")["fits"]) == {"no"}
+    assert found["said"] == ["nothing fits its devices, so that nothing is compared"]
+    assert (
+        cli.main(["explain", *FLAGS, "--cluster", str(cluster), "--replays", "8", "--json", str(tmp_path / "e.json")])
+        == 0
+    )
+    assert any("it does not fit: 4 ranks" in line for line in json.loads((tmp_path / "e.json").read_text())["said"])
 
 
 @pytest.mark.parametrize(

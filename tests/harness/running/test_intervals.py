@@ -37,7 +37,7 @@ def record(method: str, seconds: float, ratios: np.ndarray, cluster: str = "here
         "ratios": ratios.tolist(), "inputs": inputs,
     }  # fmt: skip
     facts = {"interval": interval, "cluster": cluster}
-    return {"config": {"method": method}, "facts": facts, "summary": {"epoch_seconds": seconds}}
+    return {"config": {"method": method}, "state": "done", "facts": facts, "summary": {"epoch_seconds": seconds}}
 
 
 def test_errors_that_both_share_do_not_hide_which_is_faster() -> None:
@@ -56,6 +56,12 @@ def test_what_the_model_leaves_out_hides_a_small_difference() -> None:
     assert "cannot be told apart" in said
 
 
+def test_what_does_not_fit_its_devices_is_not_faster() -> None:
+    large = {**record("large", 0.1, COMMON), "state": "out_of_memory"}
+    (said,) = order_lines([record("slow", 2.0, COMMON), large, record("fast", 1.0, COMMON)])
+    assert said.startswith("fast is faster than slow")
+
+
 def test_a_method_beside_itself_is_as_fast() -> None:
     one = record("one", 1.0, COMMON)
     assert speedup_interval(one, one) == pytest.approx((1.0, 1.0), abs=1e-9)
@@ -64,8 +70,8 @@ def test_a_method_beside_itself_is_as_fast() -> None:
 
 def test_an_epoch_has_what_the_model_leaves_out_beside_its_draws() -> None:
     more = LEFT_OPEN["epoch"]
-    assert epoch_ends(np.full(9, 2.0)) == pytest.approx((2 * math.exp(-more), 2 * math.exp(more)))
-    (low, high), (least, most) = ends(COMMON), epoch_ends(COMMON)
+    assert epoch_ends(np.full(9, 2.0), 2.0) == pytest.approx((2 * math.exp(-more), 2 * math.exp(more)))
+    (low, high), (least, most) = ends(COMMON), epoch_ends(COMMON, 1.0)
     assert 0 < least < low and high < most < high * math.exp(more)
 
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from harness.config import RunConfig
 from harness.running.intervals import LEFT_OPEN
 from harness.running.trace import Message, Span, Steps, Trace
+from sims.cluster import load_cluster, place
 from sims.explain import SOFTWARE, STEP, critical_path, influences
-from sims.uncertainty import Draws
+from sims.uncertainty import Draws, predicted
 from sims.units import NORMAL_90
 from tests.sims.uncertainty.test_uncertainty import prediction
 
@@ -71,6 +73,27 @@ def test_exchanges_of_one_name_are_told_apart_by_their_order() -> None:
         [(1, "compute"), (0, "halo")],
         [(1, "compute"), (1, "halo")],
     )
+
+
+def test_a_gap_beside_an_exchange_is_part_of_it() -> None:
+    """Software of an exchange on cores that ranks share has no span of its own; other gaps are waits."""
+    spans = [compute(0, 0, 2), exchange(0, 4, 5), compute(0, 6, 7), compute(0, 8, 9)]
+    path = critical_path(Trace([0], spans), (0.0, 9.0))
+    assert [(step.start_s, step.end_s, step.component) for step in path.steps] == [
+        (0, 2, "compute"), (2, 4, "halo"), (4, 5, "halo"), (5, 6, "halo"), (6, 7, "compute"), (7, 8, "wait"),
+        (8, 9, "compute"),
+    ]  # fmt: skip
+    assert path.by("component") == {"compute": 4, "halo": 4, "wait": 1} and path.by("link") == {SOFTWARE: 4}
+
+
+def test_the_scatter_of_operators_has_its_share_of_the_variance() -> None:
+    wide = RunConfig.of(dataset="synthetic:nodes=400000,degree=20,features=128", hidden=256, parts=1, method="single",
+                        mode="sim", cluster="h200-1", shapes_only=True, epochs=3, eval_every=-1)  # fmt: skip
+    made = predicted(wide, place(load_cluster("h200-1"), 1))
+    found = influences(made, Draws(8))
+    scattered = [one for one in found if one.input.is_scatter]
+    assert scattered and all(0 < one.share < 1 and one.without is not None for one in scattered[:1])
+    assert 0 < sum(one.share for one in found) < 1
 
 
 def test_influences_are_derivatives_by_replay() -> None:
