@@ -53,9 +53,9 @@ class Vanilla(OverlappingEdgeCut):
     )
 
     def promises(self) -> Facts:
-        """Lossy with a 16-bit type, to which every value is rounded to nearest; fp16 also asks whether it fits."""
+        """Lossy with a 16-bit type, to which every value is rounded to nearest; the host asks whether all are finite."""
         half = self.dtype != "fp32"
-        return replace(super().promises(), lossy=half, bounded=half, static=self.dtype != "fp16")
+        return replace(super().promises(), lossy=half, bounded=half, static=not half)
 
     def error_bound(self, num_ranks: int) -> float:
         """Half a unit in the last place of a 16-bit float: 11 significant bits in fp16, 8 in bf16."""
