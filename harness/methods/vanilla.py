@@ -53,7 +53,7 @@ class Vanilla(OverlappingEdgeCut):
     )
 
     def promises(self) -> Facts:
-        """Lossy with a 16-bit type, to which every value is rounded to nearest; the host asks whether all are finite."""
+        """Lossy with a 16-bit type, to which every value is rounded to nearest; the host asks whether it is finite."""
         half = self.dtype != "fp32"
         return replace(super().promises(), lossy=half, bounded=half, static=not half)
 
