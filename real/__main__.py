@@ -18,22 +18,24 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from harness.config import from_mapping
 from harness.errors import InputError
 from harness.keys import read_table
-from harness.machine import write_atomically
-from harness.running import stopping
-from harness.running.results import RankEpoch
-from harness.trampoline import blame
-from real.launch import ERROR_PREFIX, serve
-from real.rank.health import end_process
+from harness.machine import restart_in_allocator_environment, write_atomically
+
+if TYPE_CHECKING:  # with it comes torch, before which `restart_in_allocator_environment` is called
+    from harness.running.results import RankEpoch
 
 
 def main(argv: Sequence[str]) -> int:
     """Run this process's rank; returns the exit code, after one line on stderr where it is not 0."""
+    from harness.trampoline import blame
+    from real.launch import ERROR_PREFIX, serve
+
     if argv == ["--fork"]:
         serve()
         return 0
@@ -48,6 +50,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _launched(argv: Sequence[str]) -> int:
     """A rank started by haloscope's launcher: reads its config from a file, writes outcome and epochs to files."""
+    from harness.running import stopping
     from real.launch import CheckpointSettings, run_rank
 
     parser = argparse.ArgumentParser(prog="python -m real")
@@ -78,6 +81,7 @@ def _torchrun(argv: Sequence[str]) -> int:
     from harness.commands.run import checkpoints_of, exit_code, report, stoppable
     from harness.running import finish, open_run
     from harness.running.results import Result, ResultFile, load_result
+    from harness.trampoline import blame
     from real.launch import run_rank, torchrun_config
 
     args = parse_arguments(["run", *argv])
@@ -134,5 +138,14 @@ def _kept_in(folder: Path) -> Callable[[int, RankEpoch], None]:
     return lambda rank, record: _append_to(folder / str(rank))(record)
 
 
-if __name__ == "__main__":
+def _run() -> None:
+    """This process from its first line to its end."""
+    if "WORLD_SIZE" in os.environ and "--result" not in sys.argv:  # torchrun's, whose environment is not ours
+        restart_in_allocator_environment()
+    from real.rank.health import end_process
+
     end_process(main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    _run()

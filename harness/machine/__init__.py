@@ -1,6 +1,12 @@
 """Resources of the machine: cores, heap, files and locks, the cache folder, worker processes, the source's version."""
 
-from harness.machine._allocator import keep_heap, large_tensors, memory_left
+from harness.machine._allocator import (
+    allocator_environment,
+    keep_heap,
+    large_tensors,
+    memory_left,
+    restart_in_allocator_environment,
+)
 from harness.machine._arrays import IN_MEMORY, ArrayMaker
 from harness.machine._cache import (
     NewEntry,
@@ -60,6 +66,7 @@ __all__ = [
     "NewEntry",
     "ResidentPeak",
     "Reserved",
+    "allocator_environment",
     "building",
     "cache_root",
     "calibration_folder",
@@ -79,6 +86,7 @@ __all__ = [
     "remove_scratch",
     "replacing",
     "resident",
+    "restart_in_allocator_environment",
     "scratch_in",
     "store_arrays",
     "synchronise",

@@ -5,13 +5,17 @@
    addresses. A freed block is merged with its free neighbours and handed out again, the smallest that fits first; its
    pages stay. The range grows at its end only when nothing fits. Small blocks remain the C library's, in a heap of
    their own, so that they never split a large one. Where the range cannot be reserved, or the table is full, the C
-   library serves all. */
+   library serves all.
+
+   Loading it changes nothing: processes are loaded before it is known how large their tensors are. It keeps blocks from
+   the call of haloscope_keep_large_blocks on, or from the start where HALOSCOPE_LARGE_BLOCKS is set. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -34,12 +38,19 @@ static struct span spans[MOST];
 static int count;
 static char *base;
 static int refused; /* the range could not be reserved */
+static int keeps;   /* whether large blocks are kept */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void acquire(void) { pthread_mutex_lock(&lock); }
 static void release(void) { pthread_mutex_unlock(&lock); }
 
-__attribute__((constructor)) static void survive_forks(void) { pthread_atfork(acquire, release, release); }
+void haloscope_keep_large_blocks(void) { keeps = 1; }
+
+__attribute__((constructor)) static void begin(void) {
+    const char *given = getenv("HALOSCOPE_LARGE_BLOCKS");
+    keeps = given && *given;
+    pthread_atfork(acquire, release, release);
+}
 
 static int reserve(void) {
     if (base || refused)
@@ -143,7 +154,7 @@ static void give(void *block) {
 }
 
 void *malloc(size_t bytes) {
-    void *block = bytes < LEAST ? NULL : take(bytes);
+    void *block = bytes < LEAST || !keeps ? NULL : take(bytes);
     return block ? block : __libc_malloc(bytes);
 }
 
@@ -174,7 +185,7 @@ void *realloc(void *block, size_t bytes) {
 int posix_memalign(void **block, size_t alignment, size_t bytes) {
     if (alignment < sizeof(void *) || alignment & (alignment - 1))
         return EINVAL;
-    void *made = bytes < LEAST || alignment > UNIT ? NULL : take(bytes);
+    void *made = bytes < LEAST || !keeps || alignment > UNIT ? NULL : take(bytes);
     if (!made)
         made = __libc_memalign(alignment, bytes);
     if (!made)

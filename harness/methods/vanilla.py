@@ -54,10 +54,10 @@ class Vanilla(EarlyGradients, OverlappingEdgeCut):
     )
 
     def promises(self) -> Facts:
-        """Lossy with a 16-bit type, to which every value is rounded to nearest; fp16 also asks whether it fits."""
+        """Lossy with a 16-bit type, to which every value is rounded to nearest; the host asks whether it is finite."""
         half = self.dtype != "fp32"
         facts = super().promises()
-        return replace(facts, lossy=half, bounded=half, static=facts.static and self.dtype != "fp16")
+        return replace(facts, lossy=half, bounded=half, static=facts.static and not half)
 
     def error_bound(self, num_ranks: int) -> float:
         """Half a unit in the last place of a 16-bit float: 11 significant bits in fp16, 8 in bf16."""

@@ -142,6 +142,11 @@ class GNN(nn.Module):
         assert isinstance(layer, Conv)
         return self._finish(l, (layer.combine if transformed else layer.mix)(rows, z, bias=bias), drop)
 
+    @property
+    def widest(self) -> int:
+        """Values per row of its widest rows: inputs, messages (of attention those of all heads), or outputs."""
+        return max(*self.widths, *(self._message_width(l) for l in range(self.depth)))
+
     def _message_width(self, l: int) -> int:
         layer = self.layers[l]
         return layer.heads * layer.width if isinstance(layer, GATConv) else self.widths[l + 1]

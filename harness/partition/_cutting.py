@@ -39,6 +39,11 @@ def default_partitioner(kind: Kind, num_edges: int) -> str:
 class CutQuality(Protocol):
     """The quality of a cut of any kind."""
 
+    @property
+    def largest_rows(self) -> int:
+        """Rows of the largest tensor that a part needs in one exchange: its own, received or sent ones."""
+        ...
+
     def summary(self) -> dict[str, int | float]:
         """The totals by name."""
         ...

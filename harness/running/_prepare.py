@@ -22,6 +22,7 @@ from harness.graphs import Graph, RankGrid, Totals, replicated
 from harness.machine import cache_root, kept_json, write_atomically
 from harness.methods.base import Method
 from harness.methods.registry import parse_method
+from harness.nn import GNN
 from harness.partition import PARTITIONERS, Cutting, Folder, cutting, parse_partitioner
 from harness.partition.edge import Renumber, partition_version
 from harness.workloads import is_workload, load_workload
@@ -52,6 +53,10 @@ class Prepared:
     def evaluation(self, rank: int) -> Any:
         """The part that `rank` evaluates on; of the whole graph, also where training sees a subgraph."""
         return self._held(self.evaluate, rank)
+
+    def largest_tensor(self, model: GNN) -> int:
+        """Bytes of the largest tensor of rows of a rank, in float32: of own rows, halo rows or rows sent."""
+        return 4 * model.widest * max(folder.quality.largest_rows for folder in (self.train, self.evaluate))
 
     def _held(self, folder: Folder, rank: int) -> Any:
         part = folder.part(rank // self.replicas)

@@ -80,7 +80,7 @@ class LocalRanks:
         if is_lab(cluster):
             lab.check_lab(parse_lab(cluster), self.config.cut.parts, run.device, run.backend)
         if run.device == "cpu" and running_server() is None:
-            preload(threads_per_rank(self.config))  # while the data is prepared
+            preload(threads_per_rank(self.config), machine.allocator_environment())  # while the data is prepared
 
     def reads(self) -> dict[str, str]:
         """The machine, its libraries and this project's code: what is measured holds for them alone."""
@@ -135,7 +135,7 @@ def execute_locally(job: Job) -> Execution:
         shared: list[str] = []
 
         def attempt() -> None:
-            threads, env = threads_per_rank(config), _allocation(job)
+            threads, env = threads_per_rank(config), machine.allocator_environment()
             with _site(config) as site:
                 command, parts = [*arguments, *more], config.cut.parts
                 fork = config.run.device == "cpu"  # a GPU's libraries do not survive it
@@ -206,13 +206,6 @@ def _site(config: RunConfig) -> Iterator[HostSetup]:
         yield hosts
 
 
-def _allocation(job: Job) -> dict[str, str]:
-    """Environment of the ranks' memory."""
-    totals, config = job.parts.totals, job.config
-    row_bytes = 4 * max(totals.num_features, config.model.hidden)
-    return machine.large_tensors(totals.num_nodes // config.cut.parts * row_bytes)
-
-
 def run_rank(
     config: RunConfig,
     progress: Callable[[RankEpoch], None] | None = None,
@@ -240,6 +233,7 @@ def run_rank(
             )
         with connected.host_by_host():
             job, prepared = make_job(plan_of(config), progress, checkpoints)
+        machine.keep_heap(prepared.largest_tensor(job.model))
         epochs = _graphed_epochs() if config.run.cuda_graphs else None
         debug = os.environ.get("HALOSCOPE_DEBUG") == "1"
         alone = is_lab(config.cluster.name)  # its hosts share the cores of this machine

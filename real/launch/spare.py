@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from harness import loopback, running
 from harness.config import RunConfig, from_mapping
 from harness.errors import HaloscopeError
-from harness.machine import run_folder, usable_cores
+from harness.machine import keep_heap, run_folder, usable_cores
 from harness.nn import build_model
 from harness.rank import Rank
 from harness.running import make_job
@@ -153,6 +153,7 @@ def _serve(config: RunConfig, requests: BinaryIO, responses: BinaryIO) -> None:
     """Evaluate the parameters of each request until the pipe closes."""
     job, prepared = make_job(running.plan_of(running.whole_graph(config)))
     model = build_model(config.model, prepared.totals.num_features, prepared.totals.num_classes, config.training.seed)
+    keep_heap(prepared.largest_tensor(model))
     exact = running.plan_of(config).method.exact()
     method = exact if exact is not None and exact.facts.cut == "edge" else job.method
 

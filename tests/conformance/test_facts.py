@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import torch
 from harness.codecs import Cast
 from harness.conformance import CHECKS, Ground, NotKept, _course, checks, claimed, conform, selected
 from harness.conformance._rounds import EpochSettings, run_epochs
+from harness.conformance._static import check_static
 from harness.effects import Direction
 from harness.errors import InputError, ProgramError
 from harness.exchanges import HaloPush
@@ -19,6 +21,7 @@ from harness.methods.edge_cut import EdgeCut, EdgeCutState, message_width
 from harness.methods.registry import METHODS, parse_method
 from harness.nn import GNN
 from harness.rank import Rank
+from harness.registry import short_text
 from harness.tape import Exchange
 from tests.support.settings import SETTINGS, label
 
@@ -179,6 +182,28 @@ class Growing(Good):
 def test_epochs_that_are_not_static_are_found_out() -> None:
     assert "static" in unkept(Growing, replace(Good.facts, static=True))
     assert "static" not in unkept(Good, replace(Good.facts, static=True))
+
+
+def chosen_options(method: Method) -> Iterator[Method]:
+    """The method with every value that one of its options may take, where these are listed."""
+    for option, kind in get_type_hints(type(method)).items():
+        if option in {field.name for field in fields(method)}:
+            values = (False, True) if kind is bool else get_args(kind) if get_origin(kind) is Literal else ()
+            yield from (replace(method, **{option: value}) for value in values)
+
+
+def static_methods() -> list[Method]:
+    """Every method whose epochs are recorded for --cuda-graphs, with each value of each option."""
+    known = [method for name in METHODS.names() for method in chosen_options(parse_method(name))]
+    return [method for method in dict.fromkeys(known) if method.promises().static]
+
+
+@pytest.mark.parametrize("method", static_methods(), ids=short_text)
+def test_epochs_are_static_with_any_option(method: Method) -> None:
+    try:
+        check_static(method, Ground(quick=True))
+    except InputError as error:
+        pytest.skip(str(error))  # options that do not go together
 
 
 class Miscounted(Good):

@@ -50,6 +50,11 @@ class Quality:
         return (sum(self.inner) + self.volume) / max(sum(self.inner), 1)
 
     @property
+    def largest_rows(self) -> int:
+        """Rows of the largest tensor that a part needs in one exchange: its own, its halo, or those it sends."""
+        return max(*self.inner, *self.halo, *self.sent)
+
+    @property
     def node_balance(self) -> float:
         """Largest over mean number of inner nodes."""
         return _peak_to_mean(self.inner)
@@ -136,6 +141,11 @@ class OverlapQuality(Quality):
     copies: tuple[int, ...]
     held: tuple[int, ...]
     lost: tuple[int, ...]
+
+    @property
+    def largest_rows(self) -> int:
+        held = (own + foreign for own, foreign in zip(self.inner, self.copies, strict=True))
+        return max(super().largest_rows, *held)
 
     @property
     def replication(self) -> float:

@@ -48,6 +48,12 @@ class VertexQuality:
         return sum(self.replicas) / max(sum(self.masters), 1)
 
     @property
+    def largest_rows(self) -> int:
+        """Rows of the largest tensor that a part needs in one exchange: its replicas, or the messages it sends."""
+        sent = (inside + beyond for inside, beyond in zip(self.inner, self.outer, strict=True))
+        return max(*self.replicas, *sent)
+
+    @property
     def edge_balance(self) -> float:
         """Largest over mean number of edges: the edge imbalance factor of CDFGNN, Sec. 6."""
         return _peak_to_mean(self.edges)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.machine import large_blocks, large_tensors
+from harness.machine import allocator_environment, large_blocks, large_tensors
 from harness.machine._allocator import MAPPED_ABOVE
 
 CALLS = """
@@ -26,7 +26,7 @@ def resident(): return int(open("/proc/self/statm").read().split()[1]) * os.sysc
 
 GROWS_AND_SHRINKS = """
 size = int(sys.argv[1]) << 20
-if "keep" in sys.argv and not keep_heap():
+if "keep" in sys.argv and not keep_heap(size):
     sys.exit(3)
 def epoch():
     blocks = [c.malloc(size) for _ in range(8)]
@@ -105,10 +105,19 @@ print(whole == min(play[1:]), faults() - before < 20)
 """
 
 
-def told(script: str, *words: str, preload: Path | None = None) -> str:
+RESTARTS = """
+import os, sys
+from harness.machine import restart_in_allocator_environment
+print("began", *sys.argv[1:], flush=True)
+restart_in_allocator_environment()
+print("LD_PRELOAD" in os.environ)
+"""
+
+
+def told(script: str, *words: str, preload: Path | None = None, kept: str = "") -> str:
     environment = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
     if preload is not None:
-        environment["LD_PRELOAD"] = str(preload)
+        environment |= {"LD_PRELOAD": str(preload), "HALOSCOPE_LARGE_BLOCKS": kept}
     command = [sys.executable, "-c", CALLS + script, *words]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode == 3:
@@ -132,29 +141,62 @@ def test_memory_that_was_used_once_is_not_faulted_in_again() -> None:
 def test_blocks_that_are_mapped_afresh_otherwise_are_kept(library: Path) -> None:
     kept, afresh = (int(told(GROWS_AND_SHRINKS, "40", "keep", preload=each)) for each in (library, None))
     assert kept < 100 < afresh
+    assert int(told(GROWS_AND_SHRINKS, "40", preload=library, kept="1")) < 100
+
+
+def test_the_library_does_nothing_before_it_is_told_to(library: Path) -> None:
+    assert int(told(GROWS_AND_SHRINKS, "40", preload=library)) > 100
 
 
 def test_any_calls_from_several_threads_and_after_a_fork(library: Path) -> None:
-    assert told(ANY_CALLS, preload=library) == "played"
+    assert told(ANY_CALLS, preload=library, kept="1") == "played"
+
+
+def test_blocks_from_before_it_kept_any_are_freed_and_moved(library: Path) -> None:
+    """The first player's blocks are the C library's; they are freed after the library has been told to keep blocks."""
+    begins = "keep_heap(1 << 30) if seed == 9 and step == 200 else None\n"
+    script = ANY_CALLS.replace("        what = draw", f"        {begins}        what = draw")
+    assert begins in script
+    assert told(script, preload=library) == "played"
 
 
 def test_freed_neighbours_are_one_block(library: Path) -> None:
-    assert told(MERGES, preload=library) == "True True"
+    assert told(MERGES, preload=library, kept="1") == "True True"
 
 
-def test_only_ranks_with_tensors_that_are_mapped_afresh_load_it(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_with_tensors_that_are_mapped_afresh_keep_them(
+    library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("LD_PRELOAD", raising=False)
     assert large_tensors(MAPPED_ABOVE) == {}
-    assert large_tensors(MAPPED_ABOVE + 1)["LD_PRELOAD"] == str(library)
+    assert large_tensors(MAPPED_ABOVE + 1) == {"LD_PRELOAD": str(library), "HALOSCOPE_LARGE_BLOCKS": "1"}
+
+
+def test_the_user_s_allocator_is_loaded_before_it(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_PRELOAD", "libother.so")
-    assert large_tensors(MAPPED_ABOVE + 1)["LD_PRELOAD"] == f"{library}:libother.so"
+    both = allocator_environment()
+    assert both == {"LD_PRELOAD": f"libother.so:{library}"}
+    monkeypatch.setenv("LD_PRELOAD", both["LD_PRELOAD"])
+    assert allocator_environment() == both
+
+
+def test_a_process_restarts_once_to_load_it(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its arguments; not where it is loaded or cannot be built."""
+    monkeypatch.delenv("HALOSCOPE_RESTARTED", raising=False)
+    twice, once = told(RESTARTS, "word").splitlines(), told(RESTARTS, "word", preload=library).splitlines()
+    assert twice == ["began word", "began word", "True"] and once == twice[1:]
+    monkeypatch.setenv("HALOSCOPE_RESTARTED", "1")
+    assert told(RESTARTS).splitlines() == ["began", "False"]
+    monkeypatch.delenv("HALOSCOPE_RESTARTED")
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert told(RESTARTS).splitlines() == ["began", "False"]
 
 
 @pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])
 def test_huge_pages_where_it_cannot_be_built(compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", compiler)
     monkeypatch.setenv("HALOSCOPE_CACHE", str(tmp_path))
-    assert large_tensors(MAPPED_ABOVE + 1) == {"THP_MEM_ALLOC_ENABLE": "1"}
+    assert allocator_environment() == {"THP_MEM_ALLOC_ENABLE": "1"}
     assert not list(tmp_path.rglob("*.so"))
 
 

@@ -200,6 +200,7 @@ def test_any_graph_can_be_cut_and_counted(graph: Graph, parts: int, overlap: flo
         assert row["copies"] == len(nodes) - len(own) and row["held"] == part.graph.own.nnz
         into_own = graph.subgraph(nodes).in_degree[np.isin(nodes, own)].sum()
         assert row["lost"] == graph.in_degree[own].sum() - into_own
+        assert counts.largest_rows >= max(len(nodes), plain.halo[rank], plain.sent[rank])
     assert counts.overhead == pytest.approx(sum(counts.copies) / parts / graph.num_nodes)
     assert 0.0 <= counts.cut_kept <= 1.0
 

@@ -93,6 +93,7 @@ def test_quality_of_the_path_by_hand() -> None:
     assert found.edges == (1, 1, 0, 1)
     assert found.inner == (1, 1, 0, 0)  # b between 0 and 1
     assert found.outer == (0, 1, 0, 1)  # c between 1 and 3
+    assert found.largest_rows == 2
     assert found.replication == 7 / 5 and found.num_mirrors == 2
     assert found.edge_balance == 4 / 3 and found.vertex_balance == 8 / 7 and found.master_balance == 8 / 5
 

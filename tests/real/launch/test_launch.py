@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,14 +24,16 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from harness.config import RunConfig
 from harness.errors import InputError
-from harness.machine import Claim, core_count, large_blocks, large_tensors
-from harness.running import run, threads_per_rank
+from harness.machine import Claim, core_count, large_blocks
+from harness.running import prepare, run, threads_per_rank
 from harness.running.results import RankEpoch, RankResult
 from harness.running.summary import notes_of
 from real.launch import ERROR_PREFIX, launch
+from real.launch import _fork_server as fork_server
 from real.launch import _launcher as launching
 from real.launch._child import Exit
 from real.launch._execute import LaunchOutcome
+from real.launch._fork_server import ForkServer
 from real.launch._launcher import RankFailed
 from real.rank.health import Words, leave_words
 from tests.conftest import REPOSITORY
@@ -192,10 +195,10 @@ def test_records_survive_the_way_home() -> None:
 def test_real_mode_equals_loopback(tensors: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A whole run through processes: bit-equal losses, equal bytes, and one progress call per epoch.
 
-    Ranks with large tensors load the library that keeps them.
+    Ranks with large tensors keep large blocks.
     """
     if tensors == "large":
-        monkeypatch.setattr("harness.machine._allocator.MAPPED_ABOVE", 0)
+        monkeypatch.setenv("HALOSCOPE_LARGE_BLOCKS", "1")
     config = RunConfig.of(parts=2, epochs=3, eval_every=2, partitioner="hash", threads=1)
     expected = run(config)
     epochs: list[int] = []
@@ -211,12 +214,80 @@ def test_real_mode_equals_loopback(tensors: str, monkeypatch: pytest.MonkeyPatch
         assert mine["seconds"]["epoch"] > 0 and min(mine["peak_memory"]) > 1e6
 
 
-def test_ranks_with_large_tensors_load_the_library_that_keeps_them(tmp_path: Path) -> None:
+RANK = """
+import sys
+import real.__main__
+from pathlib import Path
+from real.launch import _execute
+from real.rank.health import end_process
+told = Path(sys.argv.pop(1))
+_execute.machine.keep_heap = lambda largest: told.write_text(str(largest))
+end_process(real.__main__.main(sys.argv[1:]))
+"""
+"""Writes into a file what `keep_heap` is told."""
+
+
+@pytest.mark.processes
+def test_ranks_keep_blocks_as_large_as_the_rows_of_any_rank(tmp_path: Path) -> None:
+    """Also ranks that others start: the largest is that of own rows, halo rows and rows sent, times all heads."""
+    config = RunConfig.of(
+        parts=3, epochs=1, partitioner="hash", model="gat", heads=8, hidden=64, mode="real", threads=1
+    )
+    told, asked, outcome = tmp_path / "told", tmp_path / "config.json", tmp_path / "outcome"
+    asked.write_bytes(msgspec.json.encode(config.flat()))
+    command = [RANK, str(told), "--config", str(asked), "--result", str(outcome), "--progress", str(tmp_path / "lines")]
+    launch(["-c", *command], 3, threads=1)
+    counts = prepare(config).train.quality.rows()
+    most = max(max(part["inner"], part["halo"], part["sent"]) for part in counts)
+    assert most > max(part["inner"] for part in counts), "of a hash cut the halo is larger"
+    assert int(told.read_text()) == 4 * most * 8 * 64
+
+
+@pytest.mark.processes
+def test_ranks_load_the_library_that_keeps_blocks_whoever_starts_them(tmp_path: Path) -> None:
     if (library := large_blocks()) is None:
         pytest.skip("no C compiler")
-    told = tmp_path / "maps"
-    launch(script(f"open('{told}', 'w').write(open('/proc/self/maps').read())"), 1, env=large_tensors(1 << 30))
-    assert library.name in told.read_text()
+    (tmp_path / "telling.py").write_text(TELLING)
+    flags = ["--model", "telling:model", "--parts", "1", "--method", "single", "--epochs", "1", "--force"]
+    alone = {"WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    path = os.pathsep.join([str(tmp_path), str(REPOSITORY)])
+    told = tmp_path / "told"
+    for words, more in ((["-m", "real", *flags], alone), (["-m", "harness", "run", *flags, "--mode", "real"], {})):
+        environment = {**os.environ, "PYTHONPATH": path, "TOLD": str(told), **more}
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environment, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert told.read_text().endswith(library.name), words
+        told.unlink()
+
+
+TELLING = """
+import os
+from harness.nn import build_model
+from dataclasses import replace
+
+def model(config, inputs, classes):
+    with open(os.environ["TOLD"], "w") as file:
+        file.write(os.environ.get("LD_PRELOAD", ""))
+    return build_model(replace(config, name="gcn"), inputs, classes, 0)
+"""
+"""A model that writes into a file what is loaded before the process that makes it."""
+
+
+@pytest.mark.processes
+def test_the_process_that_ranks_are_forked_from_is_started_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the data is prepared, and so before it is known how large tensors are."""
+    config = RunConfig.of(parts=2, epochs=1, partitioner="hash", hidden=4096, layers=2, mode="real", threads=1)
+    started: list[ForkServer] = []
+
+    def start(environment: Mapping[str, str]) -> ForkServer:
+        started.append(ForkServer(environment))
+        return started[-1]
+
+    monkeypatch.setattr(fork_server, "ForkServer", start)
+    monkeypatch.setattr("harness.machine._allocator.MAPPED_ABOVE", 0)
+    fork_server.close()
+    assert run(config).state == "done"
+    assert len(started) == 1 and fork_server.running_server() is started[0]
 
 
 def test_ranks_keep_to_cores_of_their_own_where_there_are_enough(

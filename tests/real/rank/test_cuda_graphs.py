@@ -55,6 +55,9 @@ def test_methods_whose_epochs_differ_are_refused() -> None:
     settings = {"mode": "real", "device": "cuda", "cuda_graphs": True}
     with pytest.raises(InputError, match="cuda-graphs.*bns-gcn"):
         open_run(RunConfig.of(method="bns-gcn:p=0.1", **settings))
+    for dtype in ("fp16", "bf16"):
+        with pytest.raises(InputError, match=f"cuda-graphs.*{dtype}"):
+            open_run(RunConfig.of(method=f"vanilla:dtype={dtype}", **settings))
     open_run(RunConfig.of(method="vanilla", **settings))
 
 
