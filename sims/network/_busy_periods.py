@@ -83,7 +83,7 @@ def digest_batch(
 
     Labels of new groups are written to `label`, by number; `pending` [groups] are the flows that each group waits for.
     """
-    new, more = np.empty(label.shape[0], np.int64), 0
+    new, more = np.empty(groups.size, np.int64), 0
     one, two = np.uint64(head.shape[0]), np.uint64(0x9E3779B97F4A7C15)
     for flow in range(head.shape[0]):
         one, two = _mix(one, two, np.int64(np.int64(head[flow]) << 32 | np.int64(tail[flow])))

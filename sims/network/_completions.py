@@ -283,6 +283,16 @@ def count_down(counts: GroupCounts, ended: Ints) -> Ints:
     return done[:found].copy()
 
 
+@njit(cache=True, nogil=True)
+def count_again(counts: GroupCounts, ended: Ints) -> None:
+    """Undo `count_down`."""
+    for flow in ended:
+        for end in range(2):
+            owner = counts.group[flow, end]
+            if owner >= 0:
+                counts.pending[owner] += 1
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
 def look_ahead(
     fabric: Fabric, routes: FlowRoutes, now: FlowProgress, counts: GroupCounts, later: FlowProgress,
@@ -290,15 +300,14 @@ def look_ahead(
 ) -> tuple[float, float, int, int]:  # fmt: skip
     """Compute up to AHEAD consecutive completions before `limit` that end no group and leave some flow.
 
-    `now` and `counts` are not changed; the resulting progress is written to `later`, the flows that end to
-    `completions`.
+    `now` is not changed, nor `counts` once it returns; the resulting progress is written to `later`, the flows that
+    end to `completions`.
 
     Returns the time of the last of them, the time of the next completion, their number, and how many flows end.
     """
     remaining, rate = later
     remaining[:], rate[:] = now.remaining, now.rate
-    left, ended = GroupCounts(counts.group, counts.pending.copy()), completions.flow
-    flows, found, changes = remaining.shape[0], 0, 0
+    ended, flows, found, changes = completions.flow, remaining.shape[0], 0, 0
     while True:
         first, _, alive = _span(later)
         begin, awaited = found, time + first + slack >= limit or changes == AHEAD
@@ -308,8 +317,9 @@ def look_ahead(
             if not (remaining[flow] > 0.0 and remaining[flow] > rate[flow] * (first + slack)):
                 ended[found], completions.time[found] = flow, time + first
                 found += 1
-        awaited |= count_down(left, ended[begin:found]).shape[0] > 0
+        awaited |= count_down(counts, ended[begin:found]).shape[0] > 0
         if awaited or found - begin == alive:
+            count_again(counts, ended[:found])
             return time, time + first, changes, begin
         slowest = _pass(later, first, ended[begin:found])
         refill(fabric, routes, rate, slowest)

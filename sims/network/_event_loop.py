@@ -302,10 +302,12 @@ def _look_ahead(fabric: Fabric, flows: FlowState, slack: float) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _note_ends(flows: FlowState, progress: FlowProgress, ending: Ints, step: float, now: float) -> None:
-    """Record the groups whose last flows end before the end of a window, the earliest one last."""
+    """Record the groups whose last flows end before the end of a window, the earliest one last.
+
+    Takes time for the flows that end, not for all groups: a network that is never idle has those of all epochs.
+    """
     remaining, rate = progress
-    pending, group = flows.groups.pending, flows.draining.group
-    seen, last = np.zeros(pending.shape[0], np.int64), np.zeros(pending.shape[0])
+    pending, seen, last, group = flows.groups.pending, flows.groups.seen, flows.groups.last, flows.draining.group
     for flow in ending:
         if remaining[flow] < rate[flow] * step:
             for end in range(2):
@@ -313,9 +315,22 @@ def _note_ends(flows: FlowState, progress: FlowProgress, ending: Ints, step: flo
                 if owner >= 0:
                     seen[owner] += 1
                     last[owner] = max(last[owner], remaining[flow] / rate[flow])
-    found = np.flatnonzero((seen > 0) & (seen == pending))
+    whole, count = np.empty(2 * ending.shape[0], np.int64), 0
+    for flow in ending:
+        for end in range(2):
+            owner = group[flow, end]
+            if owner >= 0 and seen[owner] > 0:
+                if seen[owner] == pending[owner]:
+                    whole[count] = owner
+                    count += 1
+                seen[owner] = 0
+    found = np.sort(whole[:count])
     order = np.argsort(-last[found], kind="mergesort")
     scalars = flows.scalars[0]
     scalars.ends = found.shape[0]
     for at in range(scalars.ends):
         flows.groups.group[at], flows.groups.time[at] = found[order[at]], now + last[found[order[at]]]
+    for flow in ending:
+        for end in range(2):
+            if group[flow, end] >= 0:
+                last[group[flow, end]] = 0.0

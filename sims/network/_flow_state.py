@@ -89,12 +89,15 @@ class GroupEnds(NamedTuple):
         pending: int64 [groups], flows that each group waits for.
         time, group: float64 and int64 [groups], those that end within a window.
         ended: int64 [2 x groups], the groups that ended in `run_to`.
+        seen, last: int64 and float64 [groups], 0 between calls: what is counted per group in a window.
     """
 
     pending: Ints
     time: Floats
     group: Ints
     ended: Ints
+    seen: Ints
+    last: Floats
 
 
 class FlowState(NamedTuple):
@@ -146,15 +149,16 @@ def empty() -> FlowState:
     return FlowState(
         scalars, Draining(ints, ints, ints, pairs, np.empty((2, 0)), np.empty((2, 0)), ints, ints, ints, pairs),
         Latent(floats, floats, ints, ints, ints, pairs, np.empty((0, 2), np.int64), floats),
-        GroupEnds(numbers, floats, numbers, numbers), Completions(numbers, floats), numbers, floats,
+        GroupEnds(numbers, floats, numbers, numbers, numbers, floats), Completions(numbers, floats), numbers, floats,
     )  # fmt: skip
 
 
 def with_groups(state: FlowState, pending: np.ndarray) -> FlowState:
     """The state with group counts in `pending`, a longer copy of the previous array."""
-    _, time, group, ended = state.groups
+    _, time, group, ended, _, _ = state.groups
     size = len(pending)
-    groups = GroupEnds(pending, _longer(time, size), _longer(group, size), _longer(ended, 2 * size))
+    kept = _longer(time, size), _longer(group, size), _longer(ended, 2 * size)
+    groups = GroupEnds(pending, *kept, np.zeros(size, np.int64), np.zeros(size))
     return state._replace(groups=groups)
 
 
