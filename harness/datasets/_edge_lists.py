@@ -5,7 +5,7 @@ Tables are Parquet or CSV, features and labels also NumPy files. Nodes are numbe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +88,30 @@ def _table(path: Path) -> Mapping[str, np.ndarray]:
         raise InputError(f"{path}: a table is a .parquet or .csv file")
     try:
         table = reader(str(path))
+        if path.suffix == ".csv":
+            _require_names(path, table.column_names)
         return {name: table.column(name).to_numpy() for name in table.column_names}
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read as {path.suffix[1:]}: {str(error).splitlines()[0]:.120}") from None
+
+
+def _require_names(path: Path, first_line: Sequence[str]) -> None:
+    """Refuse a CSV file that begins with a row of numbers, which would be taken for names and lost."""
+    if all(map(_is_number, first_line)):
+        raise InputError(
+            f"{path}: its first line, {','.join(first_line):.60}, holds numbers and no names; a CSV file needs a line "
+            "of names first, e.g. source,target (edges) or node,label (labels)"
+        )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _ends(path: Path, options: Mapping[str, str]) -> tuple[np.ndarray, np.ndarray]:
