@@ -275,7 +275,9 @@ def _add_compare(parser: Parser) -> None:
 
 
 def _add_sweep(parser: Parser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE.toml", help="tables [run], [grid] and [cluster]")
+    parser.add_argument(
+        "file", type=Path, metavar="FILE.toml", help="tables [run], [grid] and [cluster] (docs/reference.md)"
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of results (default: sweeps/NAME of the file)")
     add_engine(parser)
     _add_reuse(parser)
