@@ -377,7 +377,9 @@ def _add_clusters(parser: Parser) -> None:
 
 
 def _add_flows(parser: Parser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE.json", help="scenarios, format flow-reference/1")
+    parser.add_argument(
+        "file", type=Path, metavar="FILE.json", help="scenarios, format flow-reference/1 (docs/network.md)"
+    )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--exact", action="store_true", help="compute every completion exactly (default)")
     how.add_argument(
