@@ -58,6 +58,11 @@ def edge_list_options(dataset: str) -> tuple[Path, dict[str, str]]:
     given: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
+        if key not in OPTIONS and not equals:
+            raise InputError(
+                f"{dataset!r}: {word!r} is not OPTION=VALUE; commas separate options, so rename a file or folder whose "
+                f"name has one; write {SYNTAX}"
+            )
         if key not in OPTIONS:
             raise unknown(f"option of {EDGES_PREFIX}", key, OPTIONS)
         if not equals or not value or key in given:
@@ -125,6 +130,8 @@ def _ends(path: Path, options: Mapping[str, str]) -> tuple[np.ndarray, np.ndarra
 
 def _integers(path: Path, columns: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     values = _column(path, columns, name)
+    if not len(values) and values.dtype.kind not in "iu":  # a CSV file without rows has no types either
+        raise InputError(f"{path}: has a line of names ({', '.join(columns):.200}) and no rows below it")
     if values.dtype.kind not in "iu":
         raise InputError(
             f"{path}: column {name!r} holds {values.dtype}, not whole numbers; a CSV file needs a line of names first, "
@@ -135,7 +142,7 @@ def _integers(path: Path, columns: Mapping[str, np.ndarray], name: str) -> np.nd
 
 def _column(path: Path, columns: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     if name not in columns:
-        raise unknown(f"column of {path.name}", name, columns)
+        raise InputError(f"{path}: has no column {name!r}; its columns are {', '.join(columns) or 'none':.200}")
     return columns[name]
 
 

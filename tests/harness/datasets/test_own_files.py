@@ -73,11 +73,14 @@ def test_sparse_features_and_changes_of_files(folder: Path) -> None:
     [
         ("edges:", "names no file of edges"),
         ("edges:edges.csv,labls=y.npy", "did you mean 'labels'"),
+        ("edges:my,edges.csv,labels=y.npy", "'edges.csv' is not OPTION=VALUE; commas separate options, so rename"),
         ("edges:edges.csv,labels=", "needs one value"),
         ("edges:nowhere.csv", "no such file"),
         ("edges:x.npy", "a .parquet or .csv file"),
         ("edges:broken.parquet", "cannot be read as parquet"),
-        ("edges:edges.csv,source=from", "unknown column"),
+        ("edges:edges.csv,source=from", "edges.csv: has no column 'from'; its columns are source, target"),
+        ("edges:names.csv", r"names.csv: has a line of names \(source, target\) and no rows below it"),
+        ("edges:edges.csv,labels=edges.csv", "edges.csv: has no column 'label'; its columns are source, target"),
         ("edges:words.csv", "not whole numbers"),
         ("edges:bare.csv", "first line, 28,30, holds numbers and no names"),
         ("edges:edges.csv,labels=bare.csv", r"node,label \(labels\)"),
@@ -96,6 +99,7 @@ def test_bad_files_are_refused_in_one_line(folder: Path, text: str, message: str
     Path("broken.npy").write_bytes(b"no")
     Path("words.csv").write_text("source,target\na,b\n")
     Path("bare.csv").write_text("28,30\n30,39\n")
+    Path("names.csv").write_text("source,target\n")
     Path("gap.csv").write_text("node,label\n0,1\n2,1\n")
     Path("unsplit.csv").write_text("label,split\n0,one\n1,two\n0,one\n1,two\n")
     np.save("short.npy", Y[:2])
