@@ -137,6 +137,12 @@ def byte_text(count: float | None) -> str:
     return f"{count:.0f} B"
 
 
+def count_text(count: float, what: str) -> str:
+    """A number, a fraction with three digits, and what is counted: 1 epoch, 2 epochs, 2.50 epochs."""
+    number = f"{count:.0f}" if count == round(count) else significant(count)
+    return f"{number} {what}" if number == "1" else f"{number} {what}s"
+
+
 def percent(share: float | None) -> str:
     """A fraction as a percentage."""
     return DASH if share is None else f"{100 * share:.2f} %"

@@ -26,7 +26,7 @@ from sims.units import SOURCES, SPREADS, UNITS, Quantity, format_quantity
 
 DOCS = Path(__file__).resolve().parent.parent
 PAGE = DOCS / "reference.md"
-EXAMPLES = {name: f"docs/examples/{name}.toml" for name in ("run", "workload", "cluster", "device")} | {
+EXAMPLES = {name: f"docs/examples/{name}.toml" for name in ("run", "sweep", "workload", "cluster", "device")} | {
     "transport": "sims/transport/presets/nccl.toml"
 }
 MOST_SHOWN = 40  # lines of an example; of a longer one its first tables
@@ -34,6 +34,21 @@ HEAD = ("key", "type", "unit", "default", "meaning")
 BAR = "\\|"
 LEFT_OUT = " The table may be left out."
 SCALARS = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+
+SWEEPS = """\
+`haloscope sweep FILE` runs every combination of the values on all axes, each a cell; with `--dry-run` it counts the
+cells and estimates their time."""
+SWEEP_TABLES = """\
+* `[run]`: what all cells share, keys of run files with the same defaults.
+* `[grid]`: the axes, each a key of run files or an option of a method (here `bits` and `p`) with a value or a list of
+  them. An option is an axis of those methods only that have it. `[[grid]]`, several times, makes several grids.
+* `[cluster]`: changes to the cluster's file, keys of [cluster files](#cluster-files); a list is an axis. All cells
+  must have `mode = "sim"`.
+
+Equal cells run once: a method that keeps the graph whole, such as `single`, runs on one part, whatever `parts` says.
+Speed-ups are over the first method with equal values on all axes but options of methods; a first method that keeps
+the graph whole is the base for any number of parts. The folder `sweeps/NAME` (`--out`) has a JSON file for every
+cell, which is then not run again, and all rows as `sweep.csv` and `sweep.parquet`."""
 
 
 @dataclass
@@ -47,7 +62,7 @@ class Section:
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([*_introduction(), *_run(), *_workload(), *_modelled()]).rstrip() + "\n"
+    return "\n".join([*_introduction(), *_run(), *_sweep(), *_workload(), *_modelled()]).rstrip() + "\n"
 
 
 def _introduction() -> Iterator[str]:
@@ -61,6 +76,7 @@ def _introduction() -> Iterator[str]:
     yield "|---|---|---|"
     for name, by in (
         ("run", "`haloscope run --config FILE`"),
+        ("sweep", "`haloscope sweep FILE`"),
         ("workload", "`--dataset FILE --shapes-only --mode sim`, or `workload:NAME`"),
         ("cluster", "`--cluster FILE`, or a name of `haloscope clusters`"),
         ("device", "`hosts.device` of a cluster file"),
@@ -73,6 +89,12 @@ def _introduction() -> Iterator[str]:
 def _run() -> Iterator[str]:
     yield from _file("run", "The keys are the flags of `haloscope run`, with underscores for dashes; a flag wins.")
     yield from _table(Section("", rows=list(_plain_rows(RunConfig, COMMAND_DEFAULTS.flat()))))
+
+
+def _sweep() -> Iterator[str]:
+    yield from _file("sweep", SWEEPS)
+    yield from SWEEP_TABLES.splitlines()
+    yield ""
 
 
 def _workload() -> Iterator[str]:

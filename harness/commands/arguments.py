@@ -275,7 +275,9 @@ def _add_compare(parser: Parser) -> None:
 
 
 def _add_sweep(parser: Parser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE.toml", help="tables [run], [grid] and [cluster]")
+    parser.add_argument(
+        "file", type=Path, metavar="FILE.toml", help="tables [run], [grid] and [cluster] (docs/reference.md)"
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of results (default: sweeps/NAME of the file)")
     add_engine(parser)
     _add_reuse(parser)
@@ -375,7 +377,9 @@ def _add_clusters(parser: Parser) -> None:
 
 
 def _add_flows(parser: Parser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE.json", help="scenarios, format flow-reference/1")
+    parser.add_argument(
+        "file", type=Path, metavar="FILE.json", help="scenarios, format flow-reference/1 (docs/network.md)"
+    )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--exact", action="store_true", help="compute every completion exactly (default)")
     how.add_argument(

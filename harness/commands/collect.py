@@ -6,7 +6,7 @@ import argparse
 import io
 
 from harness.commands.cells import writable
-from harness.console import show, stdout
+from harness.console import count_text, show, stdout
 from harness.errors import InputError
 from harness.machine import write_atomically
 from harness.running.results import Collected, collect
@@ -33,7 +33,8 @@ def main(args: argparse.Namespace) -> int:
         frame.to_parquet(buffer, index=False)
     args.to.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(args.to, buffer.getvalue())
-    show([f"{frame['run_id'].nunique()} runs, {len(frame)} epochs -> {args.to}{_left_out(found)}"], stdout())
+    counts = f"{count_text(frame['run_id'].nunique(), 'run')}, {count_text(len(frame), 'epoch')}"
+    show([f"{counts} -> {args.to}{_left_out(found)}"], stdout())
     return 0
 
 

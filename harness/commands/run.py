@@ -12,7 +12,7 @@ from typing import Any
 from harness.commands.arguments import config_of
 from harness.commands.cells import deliver, json_target, run_or_reuse, writable
 from harness.commands.tables import run_report
-from harness.console import byte_text, duration
+from harness.console import byte_text, count_text, duration
 from harness.errors import InputError
 from harness.running import Checkpoints, open_run, stopping
 from harness.trackers import checked_tracker, export_records, tracked_run
@@ -83,7 +83,7 @@ def report(record: dict[str, Any], where: str) -> list[Any]:
     if found is not None:
         took = f"{duration(found['seconds'])} in all, off the clock" if found["written"] else "none"
         lines.append(f"checkpoints: {found['written']} of {byte_text(found['bytes'])}, {took}")
-        lines += [f"resumed after {epochs} epochs" for epochs in found["resumed"]]
+        lines += [f"resumed after {count_text(epochs, 'epoch')}" for epochs in found["resumed"]]
     lines += [f"restarted: {why}" for why in record["facts"].get("restarts", [])]
     return [*run_report(record), *lines, where]
 

@@ -27,7 +27,7 @@ from harness.methods.registry import parse_method
 from harness.running.engines import CellEngine, opened_engine
 from harness.running.intervals import speedup_interval
 from harness.running.summary import row_of
-from harness.running.sweep import Cell, Stopwatch, read_sweep, seconds_of, time_left
+from harness.running.sweep import Cell, Stopwatch, keeps_whole, read_sweep, seconds_of, time_left
 from sims.uncertainty import replays_for
 
 FINAL = ("done", "diverged", "out_of_memory")  # states that another run of the same cell would reproduce
@@ -232,10 +232,12 @@ def _row(cell: Cell, outcome: CellOutcome | None) -> dict[str, Any]:
 
 def _compare(cells: list[Cell], rows: list[dict[str, Any]], outcomes: Mapping[Cell, CellOutcome]) -> None:
     """Add `speedup`: epoch time of the first method over this one's, with equal values on all other axes; and its
-    interval where both are predicted."""
+    interval where both are predicted. A first method that runs on one part is the base for any number of parts."""
     first: dict[str, tuple[float, Cell]] = {}
     options = {key for cell in cells for key in cell.axes} - RUN_SETTINGS.keys()
     shared = {key for key in options if not key.startswith("cluster.")} | {"method"}
+    if keeps_whole(cells[0].config):
+        shared.add("parts")
     for cell, row in zip(cells, rows, strict=True):
         place = repr(sorted((key, value) for key, value in cell.axes.items() if key not in shared))
         seconds = row.get("epoch_seconds")

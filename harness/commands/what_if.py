@@ -22,7 +22,7 @@ from harness.commands.recorded import assumed_notes, comma_list, configs_of, rec
 from harness.commands.tables import said_once, table, unlike_lines
 from harness.commands.what_if_arguments import BANDWIDTH
 from harness.config import RunConfig
-from harness.console import significant, time_unit
+from harness.console import count_text, significant, time_unit
 from harness.errors import InputError
 from harness.machine import write_atomically
 from harness.running.intervals import epoch_ends, ratio_ends
@@ -203,7 +203,7 @@ def _bands(curves: list[Curve]) -> list[str]:
 
 def _recorded(curve: Curve) -> str:
     """Note on the recorded epochs of a method whose epochs differ."""
-    found = f"{display_name(curve.method)}: {curve.config.training.epochs} epochs recorded"
+    found = f"{display_name(curve.method)}: {count_text(curve.config.training.epochs, 'epoch')} recorded"
     if curve.cycles:
         found += ", times are means of those after the first (a run's epoch_seconds is the median one's)"
     return f"{found}; shares of rows depend on how many (--recorded)" if curve.settles else found

@@ -17,7 +17,7 @@ from harness.datasets import _npz as npz
 from harness.datasets import _splits as splits
 from harness.datasets._sources import GRAPH_SOURCES, Listing, data_folder, files_state, source_of
 from harness.errors import InputError, unknown
-from harness.graphs import Graph
+from harness.graphs import UNLABELLED, Graph
 
 FEATURES = ("raw", "row", "standard", "projected")
 PROJECTED_WIDTH = 256
@@ -103,14 +103,24 @@ def _listed() -> list[Listing]:
 
 
 def require_trainable(graph: Graph) -> None:
-    """Raise InputError if a graph lacks features, labels or training nodes."""
+    """Raise InputError if a graph lacks features, labels, labelled nodes or training nodes."""
     for what, key, there in (("features", "x", graph.x is not None), ("labels", "y", graph.y is not None)):
         if not there:
             raise InputError(
                 f"{graph.name} has no {what}, so nothing can be trained on it; add {key} (haloscope datasets --help)"
             )
+    _require_labels(graph)
     if graph.train is None or not len(graph.train):
         raise InputError(f"{graph.name} has no training nodes; give a split, e.g. --split random:0.6/0.2/0.2")
+
+
+def _require_labels(graph: Graph) -> None:
+    """Raise InputError if there are labels and none belongs to a node."""
+    if graph.y is not None and graph.y.ndim == 1 and not (graph.y != UNLABELLED).any():
+        raise InputError(
+            f"{graph.name}: no node has a label (y is {UNLABELLED} everywhere), so nothing can be trained on it; "
+            "give the nodes to train on their class, a number from 0"
+        )
 
 
 def training_graph(graph: Graph) -> tuple[Graph, np.ndarray]:

@@ -5,7 +5,7 @@ Tables are Parquet or CSV, features and labels also NumPy files. Nodes are numbe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,11 @@ def edge_list_options(dataset: str) -> tuple[Path, dict[str, str]]:
     given: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
+        if key not in OPTIONS and not equals:
+            raise InputError(
+                f"{dataset!r}: {word!r} is not OPTION=VALUE; commas separate options, so rename a file or folder whose "
+                f"name has one; write {SYNTAX}"
+            )
         if key not in OPTIONS:
             raise unknown(f"option of {EDGES_PREFIX}", key, OPTIONS)
         if not equals or not value or key in given:
@@ -88,11 +93,30 @@ def _table(path: Path) -> Mapping[str, np.ndarray]:
         raise InputError(f"{path}: a table is a .parquet or .csv file")
     try:
         table = reader(str(path))
+        if path.suffix == ".csv":
+            _require_names(path, table.column_names)
         return {name: table.column(name).to_numpy() for name in table.column_names}
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read as {path.suffix[1:]}: {str(error).splitlines()[0]:.120}") from None
+
+
+def _require_names(path: Path, first_line: Sequence[str]) -> None:
+    """Refuse a CSV file that begins with a row of numbers, which would be taken for names and lost."""
+    if all(map(_is_number, first_line)):
+        raise InputError(
+            f"{path}: its first line, {','.join(first_line):.60}, holds numbers and no names; a CSV file needs a line "
+            "of names first, e.g. source,target (edges) or node,label (labels)"
+        )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _ends(path: Path, options: Mapping[str, str]) -> tuple[np.ndarray, np.ndarray]:
@@ -106,6 +130,8 @@ def _ends(path: Path, options: Mapping[str, str]) -> tuple[np.ndarray, np.ndarra
 
 def _integers(path: Path, columns: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     values = _column(path, columns, name)
+    if not len(values) and values.dtype.kind not in "iu":  # a CSV file without rows has no types either
+        raise InputError(f"{path}: has a line of names ({', '.join(columns):.200}) and no rows below it")
     if values.dtype.kind not in "iu":
         raise InputError(
             f"{path}: column {name!r} holds {values.dtype}, not whole numbers; a CSV file needs a line of names first, "
@@ -116,7 +142,7 @@ def _integers(path: Path, columns: Mapping[str, np.ndarray], name: str) -> np.nd
 
 def _column(path: Path, columns: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     if name not in columns:
-        raise unknown(f"column of {path.name}", name, columns)
+        raise InputError(f"{path}: has no column {name!r}; its columns are {', '.join(columns) or 'none':.200}")
     return columns[name]
 
 

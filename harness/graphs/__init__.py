@@ -7,12 +7,13 @@ communicate. Built on `harness.kernels`.
 
 from harness.graphs._checks import UNLABELLED, index_dtype
 from harness.graphs._edges import EdgeGraph
-from harness.graphs._graph import Graph, NodeData, from_csr, from_edges
+from harness.graphs._graph import BOTH_DIRECTIONS, Graph, NodeData, from_csr, from_edges
 from harness.graphs._part import Block, HaloPlan, HostBlock, LocalGraph, Part, Totals, position_dtype
 from harness.graphs._replicas import RankGrid, replicated
 from harness.graphs._vertex_part import VertexPart
 
 __all__ = [
+    "BOTH_DIRECTIONS",
     "Block",
     "EdgeGraph",
     "Graph",

@@ -20,6 +20,8 @@ from harness.graphs._checks import index_dtype as index_dtype
 from harness.kernels.edges import induced, mirror, sort_pairs, symmetric, unique_pairs
 
 Features: TypeAlias = "np.ndarray | sp.csr_matrix | None"
+BOTH_DIRECTIONS = "give every edge in both directions (edges:FILE,undirected=true adds them; store both in other files)"
+"""How a graph becomes symmetric, for messages of what needs one."""
 
 
 @dataclass(frozen=True, eq=False)

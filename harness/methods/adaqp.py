@@ -11,7 +11,7 @@ import torch
 from harness.codecs import MIXED_SIDE_BYTES
 from harness.errors import InputError
 from harness.exchanges import CODE_SHARE, BitAssignment, CentralSplit, CodedMessage, Memory, MixedPull
-from harness.graphs import Part, Totals
+from harness.graphs import BOTH_DIRECTIONS, Part, Totals
 from harness.kernels.packed import code_bytes
 from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
 from harness.methods.edge_cut import EdgeCut, EdgeCutState, exchanged_layers, message_width
@@ -120,7 +120,9 @@ class AdaQP(EdgeCut):
     def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
         super().check(model, totals, num_parts)
         if not totals.symmetric:
-            raise InputError("adaqp pulls gradients along the edges of rows: the graph must be symmetric")
+            raise InputError(
+                f"adaqp pulls gradients along the edges of rows: the graph must be symmetric; {BOTH_DIRECTIONS}"
+            )
         if any(model.exchanges(l) and model.aggregation(l) is None for l in range(model.depth)):
             raise InputError("adaqp needs layers whose aggregation is linear in rows (gcn, sage)")
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from harness.errors import InputError
 from harness.exchanges import AllBlocks, BlockPull, Blocks, BlockShare, SharedBlocks
-from harness.graphs import Part, RankGrid, Totals
+from harness.graphs import BOTH_DIRECTIONS, Part, RankGrid, Totals
 from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
 from harness.methods.edge_cut import EdgeCut, EdgeCutState
 from harness.nn import GNN, Conv
@@ -36,7 +36,8 @@ class BlockRows(EdgeCut):
         super().check(model, totals, num_parts)
         if not totals.symmetric:
             raise InputError(
-                f"{self.name} multiplies gradients by the matrix of the forward pass: use a symmetric graph"
+                f"{self.name} multiplies gradients by the matrix of the forward pass: the graph must be symmetric; "
+                + BOTH_DIRECTIONS
             )
         read = [model.layers[l] for l in range(model.depth) if model.exchanges(l)]
         if any(getattr(layer, "aggregation", None) is None for layer in read):

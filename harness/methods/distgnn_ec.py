@@ -8,7 +8,7 @@ from typing import Literal
 
 from harness.errors import InputError
 from harness.exchanges import FetchTurn, HaloFetch, LayerPull, Memory, Turn
-from harness.graphs import Part, Totals
+from harness.graphs import BOTH_DIRECTIONS, Part, Totals
 from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
 from harness.methods.edge_cut import EdgeCut, EdgeCutState
 from harness.nn import GNN, Conv
@@ -92,7 +92,9 @@ class DistGNNEC(EdgeCut):
     def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
         super().check(model, totals, num_parts)
         if not totals.symmetric:
-            raise InputError("distgnn-ec pulls gradients along the edges of rows: the graph must be symmetric")
+            raise InputError(
+                f"distgnn-ec pulls gradients along the edges of rows: the graph must be symmetric; {BOTH_DIRECTIONS}"
+            )
         read = [model.layers[l] for l in range(model.depth) if model.exchanges(l)]
         if any(getattr(layer, "aggregation", None) is None for layer in read):
             raise InputError("distgnn-ec needs layers whose aggregation is linear in rows (gcn, sage)")

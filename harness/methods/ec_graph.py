@@ -29,7 +29,7 @@ from harness.exchanges import (
     Trend,
     Tuner,
 )
-from harness.graphs import HaloPlan, LocalGraph, Part, Totals
+from harness.graphs import BOTH_DIRECTIONS, HaloPlan, LocalGraph, Part, Totals
 from harness.kernels.packed import code_bytes
 from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
 from harness.methods.edge_cut import EdgeCut, EdgeCutState, exchanged_layers, message_width
@@ -255,7 +255,8 @@ class ECGraph(EdgeCut):
         super().check(model, totals, num_parts)
         if not totals.symmetric:
             raise InputError(
-                f"{self.name} pulls gradients along the edges that rows came by: the graph must be symmetric"
+                f"{self.name} pulls gradients along the edges that rows came by: the graph must be symmetric; "
+                + BOTH_DIRECTIONS
             )
         for layer in (model.layers[l] for l in range(model.depth) if model.exchanges(l)):
             if isinstance(layer, GATConv) and not self._attends:

@@ -11,7 +11,7 @@ from harness.codecs import Cast
 from harness.effects import Direction
 from harness.errors import InputError
 from harness.exchanges import AttentionPull, HaloPull, HaloPush
-from harness.graphs import Totals
+from harness.graphs import BOTH_DIRECTIONS, Totals
 from harness.methods.base import Facts
 from harness.methods.early_gradients import EarlyGradients
 from harness.methods.edge_cut import EdgeCutState, OverlappingEdgeCut, message_width
@@ -77,7 +77,7 @@ class Vanilla(EarlyGradients, OverlappingEdgeCut):
     def check(self, model: GNN, totals: Totals, num_parts: int) -> None:
         super().check(model, totals, num_parts)
         if self.style == "pull" and not totals.symmetric:
-            raise InputError("style=pull needs a symmetric graph; use style=push")
+            raise InputError(f"style=pull needs a symmetric graph; use style=push, or {BOTH_DIRECTIONS}")
         foreign = [l for l in range(model.depth) if not isinstance(model.layers[l], Conv)]
         if self.style == "pull" and foreign:
             raise InputError("style=pull needs layers of haloscope (gcn, sage, gat); use style=push")

@@ -95,17 +95,30 @@ def _cells(grid: Any, cluster: Mapping[str, Any], base: RunConfig, name: str) ->
         mine = {key: values[key] for key in axes if key in options and key in known[method]}
         given = {key: values[key] for key in axes if key in RUN_SETTINGS}
         given["method"] = ":".join([method, *(f"{key}={_text(value)}" for key, value in mine.items())])
-        config = _placed(from_mapping(given, base, source=name), {key: values[key] for key in changes})
+        config = _placed(from_mapping(given, base, source=name), {key: values[key] for key in changes}, name)
+        values["parts"] = config.cut.parts  # one for methods that keep the graph whole, whatever the axis says
         yield Cell(config, {key: values[key] for key in shown if key not in options or key in mine})
 
 
-def _placed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
-    """The config with changes to its cluster if it is simulated, and on one part if the method requires that."""
-    if config.run.mode == "sim":
+def _placed(config: RunConfig, changes: Mapping[str, Any], name: str) -> RunConfig:
+    """The config with changes to its modelled cluster, and on one part if the method requires that.
+
+    Raises InputError for changes to a cluster in a mode that models none.
+    """
+    if changes:
+        if config.run.mode != "sim":
+            raise InputError(
+                f'{name}: [cluster] changes a modelled cluster, but mode is {config.run.mode}; set mode = "sim" in '
+                "[run], or remove [cluster]"
+            )
         texts = (f"{key.removeprefix('cluster.')}={_text(value)}" for key, value in changes.items())
         config = config.changed(cluster=":".join([config.cluster.name, *texts]))
-    whole = parse_method(config.training.method, layer0=config.training.layer0).facts.cut == "none"
-    return config.changed(parts=1) if whole else config
+    return config.changed(parts=1) if keeps_whole(config) else config
+
+
+def keeps_whole(config: RunConfig) -> bool:
+    """Whether the method of a config does not cut the graph, and so runs on one part."""
+    return parse_method(config.training.method, layer0=config.training.layer0).facts.cut == "none"
 
 
 def _values(value: Any, where: str) -> list[Any]:

@@ -12,6 +12,7 @@ import msgspec
 import pandas as pd
 from matplotlib.figure import Figure
 
+from harness.console import count_text
 from harness.errors import InputError
 from harness.graphs import Graph
 from harness.machine import kept_json, write_atomically
@@ -197,7 +198,8 @@ def _raced(question: Question, graph: Graph, priced: list[Priced], progress: Adv
         raise InputError(f"exact training failed: {first.failure}; try a lower --lr")
     if first.scores and first.best()[0] == first.scores[-1][1] and first.epochs > race.every:
         notes.append(
-            f"exact training was still improving after {first.epochs} epochs: with more --epochs the target is higher"
+            f"exact training was still improving after {count_text(first.epochs, 'epoch')}: "
+            "with more --epochs the target is higher"
         )
     if race.out_of_budget:
         notes.append("the budget ended before all seeds were trained; the same command with a larger --budget goes on")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from harness.console import byte_text, significant, time_unit
+from harness.console import byte_text, count_text, significant, time_unit
 from reports.advice._bandwidth import BandwidthRange
 from reports.advice._candidates import EXACT, devices_text
 from reports.advice._certainty import ModelError
@@ -57,7 +57,7 @@ def what_to_run(
     bar = f"the best of exact training less {within:g} points" if within else "the best of exact training"
     said = [
         f"Run {chosen.method} on {devices_text(chosen.parts)}{cut}: it reaches a validation {metric} of {target:.2f} % "
-        f"({bar}) in a predicted {seconds_text(chosen.seconds)}: {chosen.epochs:.3g} epochs of "
+        f"({bar}) in a predicted {seconds_text(chosen.seconds)}: {count_text(chosen.epochs, 'epoch')} of "
         f"{seconds_text(chosen.priced.epoch)}{_span_text(drawn.epoch(chosen.priced))}."
     ]
     gains = [*_gain(chosen, made, drawn)]

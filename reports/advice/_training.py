@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.console import count_text
 from harness.machine import Died
 from harness.running.engines import LocalProcesses
 from reports.advice._candidates import EXACT
@@ -177,9 +178,8 @@ class Race:
             elif done.failure:
                 each.dropped = done.failure
             elif share == 1 and self._reaches(each) is None:
-                each.dropped = (
-                    f"does not reach the target in {self._round(each, share)} epochs, when exact training has"
-                )
+                epochs = count_text(self._round(each, share), "epoch")
+                each.dropped = f"does not reach the target in {epochs}, when exact training has"
             else:
                 alive.append(each)
         left = sorted(alive, key=lambda each: self._lag(each, share))
@@ -187,8 +187,8 @@ class Race:
         for each in left[-(-len(left) // 2) :] if share < 1 else ():
             lag = self._lag(each, share)
             if lag > margin:
-                epochs = self._round(each, share)
-                each.dropped = f"{lag:.1f} points below exact training in the time of {epochs} epochs"
+                epochs = count_text(self._round(each, share), "epoch")
+                each.dropped = f"{lag:.1f} points below exact training in the time of {epochs}"
 
     def _lag(self, contender: Contender, share: float) -> float:
         """Points of validation score below the quickest exact training after the same predicted time."""
@@ -225,7 +225,7 @@ class Race:
             ahead["training"] = max(0.0, ahead.get("training", 0.0) - result.seconds / self.question.jobs)
             name = owner.priced.candidate.title if owner is not None else "exact training"
             self.progress.say(
-                f"[{done}/{total}] trained {name}, seed {seed}, {result.epochs} epochs: "
+                f"[{done}/{total}] trained {name}, seed {seed}, {count_text(result.epochs, 'epoch')}: "
                 + (result.failure or f"{result.best()[0]:.2f} %")
             )
         return done == total

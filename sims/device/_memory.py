@@ -195,10 +195,12 @@ class Fullest:
     contributors: dict[str, int]
 
     def __str__(self) -> str:
-        parts = [f"{name} {nbytes / 1e9:.3g} GB" for name, nbytes in list(self.contributors.items())[:LARGEST]]
+        from harness.console import byte_text  # here, because it takes 0.1 s to import
+
+        parts = [f"{name} {byte_text(nbytes)}" for name, nbytes in list(self.contributors.items())[:LARGEST]]
         return (
-            f"rank {self.rank} needs {self.peak / 1e9:.3g} GB{' in set-up' * self.setup} ({', '.join(parts)}), "
-            f"its device has {self.capacity / 1e9:.3g} GB"
+            f"rank {self.rank} needs {byte_text(self.peak)}{' in set-up' * self.setup} ({', '.join(parts)}), "
+            f"its device has {byte_text(self.capacity)}"
         )
 
 

@@ -83,7 +83,9 @@ class Simulation:
     def too_large(self) -> str:
         """Message on these ranks and the fullest of them; empty if all fit."""
         ranks = self.out_of_memory
-        return f"{len(ranks)} ranks do not fit: {self.fullest}" if ranks else ""
+        if not ranks:
+            return ""
+        return f"{'1 rank does' if len(ranks) == 1 else f'{len(ranks)} ranks do'} not fit: {self.fullest}"
 
 
 def simulate(

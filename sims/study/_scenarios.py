@@ -72,7 +72,7 @@ def run_file(path: Path, window: float = 0.0, exact_flows: int = EXACT_FLOWS) ->
     if top.get("format", FORMAT) != FORMAT:
         raise InputError(f"{path.name}: format {top.get('format')!r} is not {FORMAT!r}")
     if not {"scenarios", "big_scenarios"} & set(top.values):
-        raise InputError(f"{path.name}: has neither scenarios nor big_scenarios")
+        raise InputError(f"{path.name}: has neither scenarios nor big_scenarios; docs/network.md has an example")
     kinds = (("scenarios", "scenario", _run_small), ("big_scenarios", "big scenario", _run_big))
     for key, kind, run in kinds:
         for at, scenario in enumerate(top.list(key)):

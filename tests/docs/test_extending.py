@@ -1,11 +1,11 @@
-"""The package that `docs/extending.md` prints is one: it is installed as printed, found by name, and runs."""
+"""What pages print of other packages works: the package of `docs/extending.md`, and the method of the README."""
 
 from __future__ import annotations
 
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,9 @@ from harness.partition import PARTITIONERS
 from sims.cluster import load_cluster
 from sims.transport import LIBRARIES
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "extending.md"
+REPOSITORY = Path(__file__).resolve().parents[2]
+README = REPOSITORY / "README.md"
+PAGE = REPOSITORY / "docs" / "extending.md"
 BLOCK = re.compile(r"^`([\w.]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -27,15 +29,41 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     project = tomllib.loads(files.pop("pyproject.toml"))["project"]
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    metadata = tmp_path / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
-    groups = project["entry-points"].items()
-    lines = [f"[{group}]\n" + "".join(f"{name} = {at}\n" for name, at in points.items()) for group, points in groups]
-    (metadata / "entry_points.txt").write_text("\n".join(lines))
+    _describe(tmp_path, project["name"], project["version"], project["entry-points"])
     monkeypatch.syspath_prepend(tmp_path)
     yield
     sys.modules.pop("haloscope_example", None)
+
+
+def _describe(folder: Path, name: str, version: str, groups: Mapping[str, Mapping[str, str]]) -> None:
+    """Write the metadata of a package: group of entry points -> name -> place."""
+    metadata = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+    lines = [
+        f"[{group}]\n" + "".join(f"{name} = {at}\n" for name, at in points.items()) for group, points in groups.items()
+    ]
+    (metadata / "entry_points.txt").write_text("\n".join(lines))
+
+
+@pytest.fixture
+def readme_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of the README's method, whose module is as printed."""
+    printed = re.search(r"^## Add a method$.*?^```python\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
+    assert printed is not None
+    (tmp_path / "readme_example.py").write_text(printed[1])
+    points = {"haloscope.methods": {"half-forward": "readme_example:HalfForward"}}
+    _describe(tmp_path, "readme-example", "1.0", points)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "half-forward"
+    sys.modules.pop("readme_example", None)
+
+
+def test_the_method_of_the_readme_keeps_its_promises(readme_method: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"`haloscope check-method {readme_method}`" in README.read_text()
+    assert main(["check-method", readme_method, "--quick"]) == 0, capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "bounded" in said and "FAILED" not in said
 
 
 def test_the_printed_package_is_found_by_name(installed: None) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from docs.generate import reference
 from harness.config import from_toml
+from harness.running.sweep import read_sweep
 from harness.workloads import load_workload
 from sims.cluster import load_cluster, place
 from sims.device import DeviceProfile, Work, load_device
@@ -48,6 +49,9 @@ def test_every_key_has_a_row() -> None:
 def test_examples_are_read() -> None:
     files = {name: REPOSITORY / path for name, path in reference.EXAMPLES.items()}
     assert "bns-gcn:p=0.1" in repr(from_toml(files["run"]))
+    titles = [cell.title for cell in read_sweep(files["sweep"])]
+    assert len(titles) == (1 + 2 + 1) * 2 * 2  # methods with their bits and p, parts, bandwidths
+    assert "sylvie-s, bits=8, parts=4, links.nic.bandwidth=10 Gb/s" in titles
     assert load_workload(str(files["workload"]), 4).num_parts == 4
     cluster = load_cluster(files["cluster"])
     assert place(cluster, 8).host.tolist() == [0] * 4 + [1] * 4 and cluster.stragglers.ranks == {3: 1.5}

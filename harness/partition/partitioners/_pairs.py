@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from harness.errors import InputError
-from harness.graphs import Graph
+from harness.graphs import BOTH_DIRECTIONS, Graph
 
 EdgeOrder = Literal["degree", "file", "random"]
 """degree: ascending sum of the degrees of both ends, equal sums in file order. file: as `undirected_pairs` lists them.
@@ -25,7 +25,7 @@ def undirected_pairs(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     A self loop is one pair, a repeated edge one pair for each repetition. O(E). Raises InputError for a directed graph.
     """
     if not graph.is_symmetric():
-        raise InputError(f"graph {graph.name} is directed: a vertex cut needs every edge in both directions")
+        raise InputError(f"graph {graph.name} is directed, and a vertex cut needs a symmetric one; {BOTH_DIRECTIONS}")
     count = _count_lower(graph.indptr, graph.indices)
     return _fill_lower(graph.indptr, graph.indices, count)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness import cli, registry
-from harness.console import byte_text, significant
+from harness.console import byte_text, count_text, significant
 from harness.methods.registry import METHODS
 from harness.running.results import load_result
 
@@ -129,3 +129,6 @@ def test_numbers_read_well() -> None:
         "-", "0", "0.0123", "1.00", "10.0", "100", "123", "12,346"
     ]  # fmt: skip
     assert [byte_text(v) for v in (None, 0, 999, 1_234_000, 5e12)] == ["-", "0 B", "999 B", "1.23 MB", "5.00 TB"]
+    assert [count_text(v, "epoch") for v in (0, 1, 1234, 1.0, 2.5)] == [
+        "0 epochs", "1 epoch", "1234 epochs", "1 epoch", "2.50 epochs",
+    ]  # fmt: skip

@@ -260,7 +260,7 @@ def test_what_does_not_fit_is_said(what_if: Command, tmp_path: Path) -> None:
     cluster.write_text(text.replace('device = "cpu-epyc-1core"', f'device = "{small}"'))
     _, found, err = what_if("--methods", "vanilla", *FLAGS, "--cluster", str(cluster), "--points", "2")
     assert {row["fits"] for row in found["rows"]} == {"no"}
-    assert "vanilla does not fit: 4 ranks do not fit: rank" in err and "its device has 0.001 GB" in err
+    assert "vanilla does not fit: 4 ranks do not fit: rank" in err and "its device has 1.00 MB" in err
     assert set(pd.read_csv(tmp_path / "out" / "what-if.csv")["fits"]) == {"no"}
     assert found["said"] == ["nothing fits its devices, so that nothing is compared"]
     assert (

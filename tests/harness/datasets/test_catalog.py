@@ -294,3 +294,15 @@ def test_every_real_graph_loads(monkeypatch: pytest.MonkeyPatch) -> None:
             assert counts == published[path.stem]
     assert sizes(datasets.load("cora", split="counts:1408/300/1000")) == [1408, 300, 1000]
     assert datasets.load("pyg:Cora").fingerprint() == datasets.load("cora").fingerprint()
+
+
+@pytest.mark.parametrize("split", ["auto", "random:0.6/0.2/0.2"])
+def test_a_graph_of_unlabelled_nodes_is_told_from_one_without_a_split(folder: Path, split: str) -> None:
+    """No split helps it, and none is suggested."""
+    graph = random_graph(50, 200)
+    assert graph.y is not None
+    bare = dataclasses.replace(graph, y=np.full_like(graph.y, -1), train=None, val=None, test=None)
+    npz.write_graph(folder / "f.npz", bare)
+    with pytest.raises(InputError, match="f: no node has a label") as error:
+        datasets.require_trainable(datasets.load("f", split=split))
+    assert "--split" not in str(error.value)

@@ -73,12 +73,17 @@ def test_sparse_features_and_changes_of_files(folder: Path) -> None:
     [
         ("edges:", "names no file of edges"),
         ("edges:edges.csv,labls=y.npy", "did you mean 'labels'"),
+        ("edges:my,edges.csv,labels=y.npy", "'edges.csv' is not OPTION=VALUE; commas separate options, so rename"),
         ("edges:edges.csv,labels=", "needs one value"),
         ("edges:nowhere.csv", "no such file"),
         ("edges:x.npy", "a .parquet or .csv file"),
         ("edges:broken.parquet", "cannot be read as parquet"),
-        ("edges:edges.csv,source=from", "unknown column"),
+        ("edges:edges.csv,source=from", "edges.csv: has no column 'from'; its columns are source, target"),
+        ("edges:names.csv", r"names.csv: has a line of names \(source, target\) and no rows below it"),
+        ("edges:edges.csv,labels=edges.csv", "edges.csv: has no column 'label'; its columns are source, target"),
         ("edges:words.csv", "not whole numbers"),
+        ("edges:bare.csv", "first line, 28,30, holds numbers and no names"),
+        ("edges:edges.csv,labels=bare.csv", r"node,label \(labels\)"),
         ("edges:edges.csv,undirected=yes", "must be true or false"),
         ("edges:edges.csv,features=broken.npy", "not a plain .npy file"),
         ("edges:edges.csv,features=y.npy", r"must be \[N, F\]"),
@@ -93,6 +98,8 @@ def test_bad_files_are_refused_in_one_line(folder: Path, text: str, message: str
     Path("broken.parquet").write_bytes(b"PAR1 no")
     Path("broken.npy").write_bytes(b"no")
     Path("words.csv").write_text("source,target\na,b\n")
+    Path("bare.csv").write_text("28,30\n30,39\n")
+    Path("names.csv").write_text("source,target\n")
     Path("gap.csv").write_text("node,label\n0,1\n2,1\n")
     Path("unsplit.csv").write_text("label,split\n0,one\n1,two\n0,one\n1,two\n")
     np.save("short.npy", Y[:2])
@@ -111,6 +118,12 @@ def pyg() -> Any:
 def data() -> Any:
     masks = {f"{name}_mask": torch.arange(4) == at for at, name in enumerate(("train", "val", "test"))}
     return pyg().Data(x=torch.tensor(X), edge_index=torch.tensor([SOURCE, TARGET]), y=torch.tensor(Y), **masks)
+
+
+def test_columns_of_a_parquet_file_may_be_numbered(folder: Path) -> None:
+    """Its names are kept apart from its rows: pandas names columns 0 and 1 where it is given none."""
+    pd.DataFrame({"0": SOURCE, "1": TARGET}).to_parquet("numbered.parquet")
+    assert edges_of(load("edges:numbered.parquet,labels=y.npy")) == set(zip(SOURCE, TARGET, strict=True))
 
 
 @pytest.mark.parametrize("as_dict", [False, True])

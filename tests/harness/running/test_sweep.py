@@ -112,6 +112,11 @@ def test_any_grid_has_as_many_cells_as_points(
         ("[grid]\nparts = [[2]]\n", "is not a number"),
         ("[grid]\nparts = [0]\n", "parts must be at least 1"),
         ("[grid\n", "is not TOML"),
+        (
+            "[cluster]\nlinks.nic.bandwith = ['1 Gb/s', '2 Gb/s']\n",
+            's.toml: [cluster] changes a modelled cluster, but mode is loopback; set mode = "sim" in [run]',
+        ),
+        ("[grid]\nmode = ['sim', 'loopback']\n[cluster]\nhosts.count = 3\n", "but mode is loopback"),
     ],
 )
 def test_bad_files(text: str, says: str, tmp_path: Path) -> None:
@@ -183,6 +188,22 @@ def test_tables_hold_a_row_per_cell(sweep: Path, tmp_path: Path, capsys: pytest.
     one = frame[(frame["method"] == "sylvie-s:bits=1") & (frame["cluster.links.nic.bandwidth"] == "1 Gb/s")]
     base = vanilla[vanilla["cluster.links.nic.bandwidth"] == "1 Gb/s"]["epoch_seconds"].iloc[0]
     assert one["speedup"].iloc[0] == pytest.approx(base / one["epoch_seconds"].iloc[0])
+
+
+def test_a_method_on_one_part_is_the_base_for_any_number_of_parts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its cells are one, which shows the part that it ran on; every number of parts has a speed-up over it."""
+    path, out = tmp_path / "s.toml", tmp_path / "out"
+    shared = f'[run]\n{TINY}mode = "sim"\ncluster = "ethernet-10g"\n'
+    path.write_text(f'{shared}[grid]\nmethod = ["single", "vanilla"]\nparts = [2, 4]\n')
+    assert [cell.title for cell in read_sweep(path)] == ["single, parts=1", "vanilla, parts=2", "vanilla, parts=4"]
+    assert main(path, "--out", out, "--jobs", 1, "--replays", 0) == 0
+    frame = pd.read_csv(out / "sweep.csv")
+    assert frame["parts"].tolist() == [1, 2, 4]
+    assert frame["speedup"].tolist() == pytest.approx((frame["epoch_seconds"][0] / frame["epoch_seconds"]).tolist())
+    shown = next(line for line in capsys.readouterr().out.splitlines() if "single" in line)
+    assert shown.replace("│", " ").split()[:2] == ["single", "1"]
 
 
 def test_a_failing_cell_does_not_stop_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

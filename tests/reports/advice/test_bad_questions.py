@@ -67,7 +67,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("--dataset unlabelled.npz", "has no labels, so nothing can be trained on it; add y"),
         ("--dataset bare.npz", "has no features, so nothing can be trained on it; add x"),
         ("--dataset unsplit.npz", "has no validation nodes, by which methods are compared; give --split"),
-        ("--dataset nothing_known.npz", "has no training nodes; give a split"),
+        ("--dataset nothing_known.npz", "nothing_known: no node has a label"),
         ("--dataset whole.npz --cluster local:hosts.ranks_per_host=1", "one device, so there is nothing to distribute"),
         ("--dataset whole.npz --cluster hosts=4,device=cpu-epyc-1core", "without links between them; add nic="),
         ("--dataset whole.npz --parts 2,9", "--parts 9: from 2 to 8"),

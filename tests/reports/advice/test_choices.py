@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from reports.advice._intervals import EpochDraws
 from reports.advice._pricing import Priced
 from reports.advice._progress import AdviceProgress
 from reports.advice._sample import sampled_nodes
+from reports.advice._sentences import what_to_run
 from reports.advice._training import Contender, Race
 from sims.cluster import load_cluster, varied
 from sims.device import Fullest
@@ -102,6 +104,15 @@ def test_a_quick_method_that_keeps_the_accuracy_is_the_advice(monkeypatch: pytes
     assert told.chosen.difference is not None and told.chosen.difference.count == 3
 
 
+def test_one_epoch_is_one_epoch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of a training that reaches its best score at once."""
+    race, _ = raced(monkeypatch, tmp_path, [VANILLA], {"vanilla": curve(80, 1)})
+    found = choices(race, 0.0, 0.01)
+    told, drawn = recommendation(found, ERROR), Mock(**{"epoch.return_value": None})
+    assert told is not None
+    assert "in a predicted 2.00 s: 1 epoch of 2.00 s." in what_to_run(told, found, 80.0, 0.0, "accuracy", drawn)[0]
+
+
 def test_a_gain_below_the_models_error_is_no_gain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     close = priced("sylvie-s", compute=1.0, halo=0.9)
     race, _ = raced(monkeypatch, tmp_path, [VANILLA, close], {"vanilla": curve(80, 20), "sylvie-s": curve(80, 20)})
@@ -131,7 +142,7 @@ def test_a_method_that_loses_too_much_is_not_even_tempting(monkeypatch: pytest.M
 
 def test_what_does_not_fit_is_never_advised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     known = {"vanilla": curve(80, 20), "sylvie-s": curve(80, 20)}
-    large = priced("sylvie-s", compute=0.5, large="1 ranks do not fit")
+    large = priced("sylvie-s", compute=0.5, large="1 rank does not fit")
     race, jobs = raced(monkeypatch, tmp_path, [VANILLA, large], known)
     told = recommendation(choices(race, 0.0, 0.01), ERROR)
     assert told is not None and told.chosen.method == "vanilla"

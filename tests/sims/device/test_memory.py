@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from harness.config import from_mapping
+from harness.console import byte_text
 from harness.effects import Rows
 from harness.rank import Rank
 from harness.running import run
@@ -132,7 +133,7 @@ def test_the_fullest_rank_is_the_one_with_the_least_room() -> None:
     memories[1].hold(90)
     found = fullest(memories, [1000, 100])
     assert (found.rank, found.peak, found.capacity, found.contributors) == (1, 90, 100, {"halo": 90})
-    assert "rank 1 needs 9e-08 GB (halo 9e-08 GB)" in str(found)
+    assert "rank 1 needs 90 B (halo 90 B), its device has 100 B" in str(found)
 
 
 # -- runs ----------------------------------------------------------------------------------------------------------
@@ -162,8 +163,8 @@ def test_out_of_memory_names_the_largest_contributors(tmp_path: Path) -> None:
     assert sum(memory["contributors"].values()) == memory["peak"] == max(result.epochs[-1]["peak_memory"])
     assert memory["capacity"] == 24 * 2**30
     largest = next(iter(memory["contributors"]))
-    assert f"2 ranks do not fit: rank {memory['rank']} needs {memory['peak'] / 1e9:.3g} GB" in result.message
-    assert f"({largest} {memory['contributors'][largest] / 1e9:.3g} GB" in result.message
+    assert f"2 ranks do not fit: rank {memory['rank']} needs {byte_text(memory['peak'])}" in result.message
+    assert f"({largest} {byte_text(memory['contributors'][largest])}" in result.message
     assert "its device has 25.8 GB" in result.message
 
 

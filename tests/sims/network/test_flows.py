@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -214,7 +215,7 @@ def test_bad_big_scenarios_give_one_line(path: list[Any], value: Any, message: s
         ("{", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
         ([], "must be an object"),
-        ({}, "neither scenarios nor big_scenarios"),
+        ({}, "neither scenarios nor big_scenarios; docs/network.md has an example"),
         ({"scenarios": {}}, "scenarios: must be a list"),
         ({"scenarios": [], "big_scenario": []}, "'big_scenario'; did you mean 'big_scenarios'"),
         ({"format": "other/2", "scenarios": []}, "format 'other/2' is not 'flow-reference/1'"),
@@ -276,3 +277,13 @@ def test_precedence_and_spelling() -> None:
 def test_a_scenario_without_transfers_takes_no_time() -> None:
     assert route_table([]).shape == (0, 0)
     assert len(run_flows(np.array([1e9]), route_table([]), np.zeros(0))) == 0
+
+
+def test_the_example_of_the_page_takes_as_long_as_it_says(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "network.md").read_text()
+    printed = re.findall(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert len(printed) == 1
+    (found,) = run_file(write(tmp_path, printed[0]))
+    assert dict(zip(found.ids, found.schedule.finish_s.tolist(), strict=True)) == pytest.approx(
+        {"a": 2.0, "b": 2.5, "c": 3.1}
+    )

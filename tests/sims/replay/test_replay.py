@@ -223,8 +223,8 @@ def test_memory_is_judged_on_the_devices_of_the_cluster() -> None:
         large = Replay(msgspec.structs.replace(recording, memory=msgspec.structs.replace(memory, peaks=peaks)))
         assert not large.time(load_cluster("sylvie-2x8")).simulation.too_large
         found = large.time(load_cluster("bns-32x6v100")).simulation.too_large
-        assert found.startswith(f"1 ranks do not fit: rank {rank} needs 20 GB") and "its device has 1" in found
-        assert ("in all 20 GB" in found) == (rank != memory.rank)
+        assert found.startswith(f"1 rank does not fit: rank {rank} needs 20.0 GB") and "its device has 1" in found
+        assert ("in all 20.0 GB" in found) == (rank != memory.rank)
 
 
 def test_a_typical_epoch() -> None:
