@@ -82,10 +82,15 @@ def run_or_reuse(
 def record_with_interval(
     record: dict[str, Any], opened: OpenedRun, path: Path, replays: int, quiet: bool
 ) -> dict[str, Any]:
-    """The record of a prediction with its 90 % interval, which is also written; any other record as it is."""
+    """The record of a prediction with its 90 % interval, which is also written; any other record as it is.
+
+    With 0 replays an interval that is kept in the file is left out of the record.
+    """
+    if not replays:
+        return {**record, "facts": {name: fact for name, fact in record["facts"].items() if name != "interval"}}
     driver, seconds = opened.driver, record["summary"]["seconds"]
     known = record["facts"].get("interval", {}).get("replays", 0)
-    if not isinstance(driver, SimulatedCluster) or not seconds or not replays or known == replays:
+    if not isinstance(driver, SimulatedCluster) or not seconds or known == replays:
         return record
     config = opened.config
     if opened.plan.method.facts.timed:
