@@ -207,7 +207,9 @@ def test_a_disk_that_fills_up_ends_the_run_with_its_epochs(tmp_path: Path, monke
     assert record["state"] == "failed" and 2 < len(record["epochs"]) < 50
 
 
-@pytest.mark.parametrize("mode", ["loopback", "sim", pytest.param("real", marks=pytest.mark.processes)])
+@pytest.mark.parametrize(
+    "mode", ["loopback", "loopback of compare", "sim", pytest.param("real", marks=pytest.mark.processes)]
+)
 @pytest.mark.parametrize(("number", "code", "how"), [
     (signal.SIGTERM, 143, "ended by SIGTERM"), (signal.SIGINT, 130, "interrupted"),
 ])  # fmt: skip
@@ -223,8 +225,10 @@ def test_a_signal_leaves_a_result(
 
     monkeypatch.setattr("harness.commands.cells.progress_of", lambda *_: _passing(end))
     before = signal.getsignal(number)
-    argv = ["run", "--dataset", SMALL, "--mode", mode, "--epochs", "3000", "--eval-every", "-1", "--out", str(tmp_path)]
-    assert cli.main([*argv, "--quiet", "--replays", "0"]) == code
+    mode, *command = mode.split(" of ")
+    argv = ["--dataset", SMALL, "--mode", mode, "--epochs", "3000", "--eval-every", "-1", "--out", str(tmp_path)]
+    begun = ["compare", "--methods", "vanilla,cdfgnn", "--jobs", "1"] if command else ["run"]
+    assert cli.main([*begun, *argv, "--quiet", "--replays", "0"]) == code
     record = only_result(tmp_path)
     assert record["state"] == "killed" and 3 <= len(record["epochs"]) < 3000
     assert record["message"] == f"{how} after {len(record['epochs'])} epochs"
