@@ -1,13 +1,14 @@
 """The `haloscope` command: parses arguments, imports the command's module, turns failures into one line and a code.
 
 Exit codes: 0 done, 1 the program failed, 2 bad input, 3 stopped on request with a checkpoint, 130 interrupted, 141
-broken pipe on stdout. No heavy module is imported here, so that `--help` is fast.
+broken pipe on stdout, 143 ended by SIGTERM. No heavy module is imported here, so that `--help` is fast.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -46,10 +47,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = int(import_module(f"harness.commands.{args.command.replace('-', '_')}").main(args))
         sys.stdout.flush()
         return code
-    except SystemExit as stop:  # argparse, after --help and --version
-        return int(stop.code or 0)
-    except KeyboardInterrupt:
-        return _fail("interrupted", 130)
+    except SystemExit as stop:  # argparse, after --help and --version; SIGTERM
+        code = int(stop.code or 0)
+        return _fail(_ended("ended by SIGTERM", stop), code) if code == 128 + signal.SIGTERM else code
+    except KeyboardInterrupt as stop:
+        return _fail(_ended("interrupted", stop), 130)
     except BrokenPipeError:
         _forget_stdout()
         return 141
@@ -61,6 +63,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if lacking := _lacking(error):
             return _fail(lacking, 2)
         return _fail(f"{type(error).__name__}: {error} (a defect; HALOSCOPE_DEBUG=1 shows where)", 1)
+
+
+def _ended(how: str, stop: BaseException) -> str:
+    """How a signal ended the command, and what is left of its run."""
+    return "; ".join([how, *(note for note in getattr(stop, "__notes__", []) if note.startswith("result: "))])
 
 
 def _lacking(error: Exception) -> str:

@@ -149,7 +149,7 @@ def check_settings(args: argparse.Namespace) -> None:
     for text in texts:
         if name := text.strip().partition(":")[0]:
             METHODS.check(name)
-    if config.run.mode == "sim":
+    if config.run.mode == "sim" or config.cluster.name != COMMAND_DEFAULTS.cluster.name:
         from sims.cluster import load_cluster
 
         load_cluster(config.cluster.name)

@@ -82,10 +82,15 @@ def run_or_reuse(
 def record_with_interval(
     record: dict[str, Any], opened: OpenedRun, path: Path, replays: int, quiet: bool
 ) -> dict[str, Any]:
-    """The record of a prediction with its 90 % interval, which is also written; any other record as it is."""
+    """The record of a prediction with its 90 % interval, which is also written; any other record as it is.
+
+    With 0 replays an interval that is kept in the file is left out of the record.
+    """
+    if not replays:
+        return without_interval(record)
     driver, seconds = opened.driver, record["summary"]["seconds"]
     known = record["facts"].get("interval", {}).get("replays", 0)
-    if not isinstance(driver, SimulatedCluster) or not seconds or not replays or known == replays:
+    if not isinstance(driver, SimulatedCluster) or not seconds or known == replays:
         return record
     config = opened.config
     if opened.plan.method.facts.timed:
@@ -95,6 +100,11 @@ def record_with_interval(
     record["facts"]["interval"] = found
     write_atomically(path, as_json(record))
     return record
+
+
+def without_interval(record: dict[str, Any]) -> dict[str, Any]:
+    """The record without the interval that a prediction may have."""
+    return {**record, "facts": {name: fact for name, fact in record["facts"].items() if name != "interval"}}
 
 
 def _say(line: str) -> None:

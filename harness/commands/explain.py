@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.commands.arguments import config_of
+from harness.commands.arguments import config_of, settings_given
 from harness.commands.cells import deliver, json_target, writable
 from harness.commands.tables import table
 from harness.config import RunConfig, from_mapping
@@ -89,10 +89,13 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _config(args: argparse.Namespace) -> RunConfig:
-    """The config of a result file, or of the flags. Raises InputError for a run without modelled times."""
+    """The config of a result file, or of the flags. Raises InputError for both, and a run without modelled times."""
     if args.run is None:
         args.mode = "sim"  # before the config is checked: it may be shapes only
         return config_of(args)
+    if given := settings_given(args):
+        flags = ", ".join(f"--{key.replace('_', '-')}" for key in sorted(given))
+        raise InputError(f"{args.run} says what was run, so that {flags} would change nothing: give one or the other")
     record = results.load_result(args.run)
     config = from_mapping(record["config"], source=args.run.name)
     if config.run.mode != "sim":

@@ -1,13 +1,14 @@
 """The functions behind `import harness`: what the commands do, with settings as keywords and results as objects.
 
 Every setting of a run is a keyword, named as its flag with underscores (`eval_every=5`), or comes in a `harness.Config`
-that keywords override. A `harness.Config()` has `order="method"`, that of each method's own system; without one it is
-`order="auto"` as in the commands. Bad input raises `harness.InputError` with the line that the command would print.
+or a mapping that keywords override; paths and NumPy's numbers are fine. A `harness.Config()` has `order="method"`, that
+of each method's own system; without one it is `order="auto"` as in the commands. Bad input raises `harness.InputError`
+with the line that the command would print.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,12 @@ from harness.running.sweep import seconds_of
 from reports.advice import Advice, Question, Tell, make_advice
 from sims.uncertainty import replays_for
 
+StartingConfig = RunConfig | Mapping[str, Any]
+"""What keywords are laid over."""
+
 
 def run(
-    config: RunConfig | None = None,
+    config: StartingConfig | None = None,
     /,
     *,
     out: str | Path = "runs",
@@ -40,7 +44,8 @@ def run(
         harness.run(dataset="synthetic:nodes=2000", method="bns-gcn:p=0.1", parts=2, epochs=20)
 
     Args:
-        config: settings to start from; by default those of the command line.
+        config: settings to start from, a `harness.Config` or a mapping such as {"dataset": ..., "parts": 2}; by default
+            those of the command line.
         out: folder of result files.
         force: run again even if a finished result exists.
         reuse: which measured results are used again: of the same machine, libraries and code, or of any.
@@ -54,13 +59,13 @@ def run(
     made = _config(config, settings)
     check(made)
     count = replays_for(made.cut.parts, replays)
-    cell = run_or_reuse(open_run(made), Path(out), force=force, reuse=reuse, quiet=quiet, replays=count)
+    cell = run_or_reuse(open_run(made), _folder(out), force=force, reuse=reuse, quiet=quiet, replays=count)
     return RunOutcome(cell.record, cell.path)
 
 
 def compare(
     methods: str | Sequence[str],
-    config: RunConfig | None = None,
+    config: StartingConfig | None = None,
     /,
     *,
     modes: Sequence[Mode] = (),
@@ -88,15 +93,15 @@ def compare(
         InputError: as `run`.
     """
     made = _config(config, settings)
-    runs = cells_of(made, _listed(methods), list(modes) or [made.run.mode], set(settings))
+    runs = cells_of(made, _listed(methods), list(modes) or [made.run.mode], _asked(config, settings))
     count = replays_for(made.cut.parts, replays)
-    cells = run_all(runs, Path(out), force=force, reuse=reuse, quiet=quiet, replays=count)
+    cells = run_all(runs, _folder(out), force=force, reuse=reuse, quiet=quiet, replays=count)
     return Comparison([cell.record for cell in cells], [cell.path for cell in cells])
 
 
 def what_if(
     methods: str | Sequence[str],
-    config: RunConfig | None = None,
+    config: StartingConfig | None = None,
     /,
     *,
     bandwidth: str = Variation.bandwidth,
@@ -134,11 +139,11 @@ def what_if(
     )  # fmt: skip
     made = _config(config, {**settings, "mode": "sim"})
     check(made)
-    return WhatIf(explore(made, question, Path(out), set(settings), force=force, quiet=quiet))
+    return WhatIf(explore(made, question, _folder(out), _asked(config, settings), force=force, quiet=quiet))
 
 
 def advise(
-    config: RunConfig | None = None,
+    config: StartingConfig | None = None,
     /,
     *,
     parts: Sequence[int] = (),
@@ -177,12 +182,12 @@ def advise(
     question = Question(
         base=_config(config, {**settings, "parts": 2}), parts=tuple(parts), within=within, seeds=seeds,
         methods=tuple(text.strip() for text in texts if text.strip()), budget=seconds_of(budget), price=price,
-        out=Path(out), jobs=jobs or core_count(), sample=sample,
+        out=_folder(out), jobs=jobs or core_count(), sample=sample,
     )  # fmt: skip
     return make_advice(question, tell or (lambda what, left: None))
 
 
-def partition_graph(config: RunConfig | None = None, /, **settings: Any) -> CutResult:
+def partition_graph(config: StartingConfig | None = None, /, **settings: Any) -> CutResult:
     """Cut a graph as a run would, as `haloscope partition` does; the parts are kept in the cache.
 
         harness.partition_graph(dataset="synthetic:nodes=2000", parts=4, partitioner="hash").frame()
@@ -216,9 +221,26 @@ def load_results(folder: str | Path = "runs") -> Comparison:
     return Comparison(records, paths, left_out)
 
 
-def _config(config: RunConfig | None, settings: dict[str, Any]) -> RunConfig:
+def _config(config: StartingConfig | None, settings: dict[str, Any]) -> RunConfig:
     """The settings over a config; ranges are checked once the mode is known."""
-    return laid_over(settings, COMMAND_DEFAULTS if config is None else config, source="setting")
+    base = COMMAND_DEFAULTS if config is None else config
+    if isinstance(base, Mapping):
+        base = laid_over(base, COMMAND_DEFAULTS, source="setting")
+    if not isinstance(base, RunConfig):
+        raise InputError(f"a {type(base).__name__} is no config: give a harness.Config, a mapping, or settings by name")
+    return laid_over(settings, base, source="setting")
+
+
+def _asked(config: StartingConfig | None, settings: dict[str, Any]) -> set[str]:
+    """Keys of the settings that the caller gave by name."""
+    return {str(key).replace("-", "_") for key in (config if isinstance(config, Mapping) else ())} | set(settings)
+
+
+def _folder(out: str | Path) -> Path:
+    try:
+        return Path(out)
+    except TypeError:
+        raise InputError(f"out={out!r}: give a folder, as text or as a path") from None
 
 
 def _listed(methods: str | Sequence[str]) -> str:

@@ -15,7 +15,15 @@ import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
 
-from harness.commands.tables import BELOW, ROW_SETTINGS, comparison_report, note_lines, said_once, unlike_lines
+from harness.commands.tables import (
+    BELOW,
+    ROW_SETTINGS,
+    comparison_report,
+    note_lines,
+    run_report,
+    said_once,
+    unlike_lines,
+)
 from harness.commands.what_if import Explored
 from harness.running import Prepared
 from harness.running.intervals import order_lines
@@ -24,10 +32,13 @@ from harness.trackers import TrackedRun, export_records, log_to_wandb, tracked_r
 from reports.draw.figures import COMPONENT_COLOURS, INCHES, STYLE, breakdown_figure
 from reports.draw.what_if import what_if_figure
 
+NAMED = 5
+"""Runs that the `repr` of a comparison names."""
+
 SURE = "low and high: 90 % intervals of predictions, of speed-ups with the same errors of both"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RunOutcome:
     """One run.
 
@@ -44,7 +55,7 @@ class RunOutcome:
         return row_of(self.record)
 
     def frame(self) -> pd.DataFrame:
-        """A row per epoch: loss, accuracies, seconds by component, bytes."""
+        """A row per epoch: loss, accuracies (`train`, `val`, `test`) in [0, 1], seconds by component, bytes."""
         return pd.json_normalize(self.record["epochs"])
 
     def plot(self) -> Figure:
@@ -59,8 +70,14 @@ class RunOutcome:
         rows = comparison([self.record])
         return _html([said_once(rows), *note_lines(self.record)], _times(rows))
 
+    def __str__(self) -> str:
+        return _printed(run_report(self.record))
 
-@dataclass(frozen=True, eq=False)
+    def __repr__(self) -> str:
+        return f"RunOutcome({_named(self.record)}, {len(self.record['epochs'])} epochs, {str(self.path)!r})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
     """Several runs.
 
@@ -80,7 +97,10 @@ class Comparison:
         return order_lines(self.records)
 
     def frame(self) -> pd.DataFrame:
-        """A row per run, as `comparison/table.csv` has it; `speedup` is over the first run of the same mode."""
+        """A row per run, as `comparison/table.csv` has it: seconds, bytes, accuracies (`test`, `best_test`) in [0, 1].
+
+        `speedup` is over the first run of the same mode.
+        """
         return pd.DataFrame(comparison(self.records))
 
     def plot(self) -> Figure:
@@ -116,8 +136,12 @@ class Comparison:
     def __str__(self) -> str:
         return _printed([*comparison_report(comparison(self.records)), *self.order])
 
+    def __repr__(self) -> str:
+        more = [f"{len(self.records) - NAMED} more"] if len(self.records) > NAMED else []
+        return f"Comparison({'; '.join([*map(_named, self.records[:NAMED]), *more])})"
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class WhatIf:
     """Epoch times over a range of a bandwidth or a latency.
 
@@ -133,7 +157,7 @@ class WhatIf:
         return self.explored.said
 
     def frame(self) -> pd.DataFrame:
-        """A row per method and point: value of the knob, seconds by component, bytes, speed-up over the first."""
+        """A row per method and point: the knob in B/s or s, seconds by component, bytes, speed-up over the first."""
         return pd.DataFrame(self.explored.rows())
 
     def plot(self) -> Figure:
@@ -159,8 +183,12 @@ class WhatIf:
     def __str__(self) -> str:
         return _printed(self.explored.report())
 
+    def __repr__(self) -> str:
+        methods = ", ".join(dict.fromkeys(curve.label for curve in self.explored.curves))
+        return f"WhatIf({methods} over {len(self.explored.xs)} values of {self.explored.knob.key})"
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class CutResult:
     """A partition.
 
@@ -198,6 +226,16 @@ class CutResult:
         said = [f"{graph['name']}: {size}, by {folder.settings['partitioner']}"]
         said += [f"{name.replace('_', ' ')}: {value}" for name, value in self.summary.items()]
         return _html([*said, *(f"note: {note}" for note in graph["notes"])], self.frame())
+
+    def __repr__(self) -> str:
+        name, settings = self.prepared.graph["name"], self.prepared.train.settings
+        return f"CutResult({name!r} in {len(self.frame())} parts by {settings['partitioner']})"
+
+
+def _named(record: dict[str, Any]) -> str:
+    """A run in a few words."""
+    config = record["config"]
+    return f"{config['method']}, {config['mode']}, {config['parts']} parts, {record['state']}"
 
 
 def _columns(rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -20,7 +20,10 @@ from sims.uncertainty import replays_for
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run, or reuse a result; returns 1 if training diverged, 3 if it was stopped on request."""
+    """Run, or reuse a result; returns 1 if training diverged, 3 if it was stopped on request.
+
+    SIGTERM and Ctrl-C without --checkpoint leave a result of the epochs so far, in state `killed`.
+    """
     config = config_of(args)
     writable(args.out, folder=True)
     json_target(args.json)
@@ -66,9 +69,10 @@ def checkpoints_of(args: argparse.Namespace) -> Checkpoints | None:
 
 @contextmanager
 def stoppable(checkpoints: Checkpoints | None) -> Iterator[Checkpoints | None]:
-    """Context in which SIGTERM and Ctrl-C stop the run after its epoch, if it writes checkpoints."""
+    """Context in which SIGTERM and Ctrl-C stop the run after its epoch, if it writes checkpoints; else at once."""
     if checkpoints is None:
-        yield None
+        with stopping.ended_by_sigterm():
+            yield None
         return
     # all ranks of torchrun get the signal; one message is enough
     message = stopping.MESSAGE if os.environ.get("RANK", "0") == "0" else ""

@@ -16,7 +16,15 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from harness import running
-from harness.commands.cells import deliver, finished, json_target, record_with_interval, run_or_reuse, writable
+from harness.commands.cells import (
+    deliver,
+    finished,
+    json_target,
+    record_with_interval,
+    run_or_reuse,
+    without_interval,
+    writable,
+)
 from harness.commands.engine_arguments import real_jobs, telling
 from harness.commands.tables import gain_text, span_text, table
 from harness.config import RUN_SETTINGS
@@ -59,7 +67,11 @@ def main(args: argparse.Namespace) -> int:
     asked = {cell: replays_for(cell.config.cut.parts, args.replays) for cell in cells}
     todo = [cell for cell in cells if _unfinished(found[cell], asked[cell])]
     watch = Stopwatch(out)
-    outcomes = {cell: CellOutcome(record, "", 0.0) for cell in cells if cell not in todo and (record := found[cell])}
+    outcomes = {
+        cell: CellOutcome(record if asked[cell] else without_interval(record), "", 0.0)
+        for cell in cells
+        if cell not in todo and (record := found[cell])
+    }
     with opened_engine(args.on, _jobs(todo, args), out, telling(args.quiet)) as engine:
         jobs = engine.places(len(todo)) if todo else 1
         if args.dry_run:

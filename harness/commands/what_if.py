@@ -115,8 +115,9 @@ def main(args: argparse.Namespace) -> int:
     csv = args.out / "what-if.csv"
     write_atomically(csv, pd.DataFrame(rows).to_csv(index=False).encode())
     drawn = draw_what_if(rows, args.out / "what-if.png", **found.drawing())
+    written = [csv, drawn, *([args.html] if args.html is not None else [])]
     content = {"knob": found.knob.key, "nominal": found.nominal, "said": found.said, "rows": rows}
-    deliver(content, [*found.report(), f"written: {csv}, {drawn}"], args.json, args.quiet)
+    deliver(content, [*found.report(), f"written: {', '.join(map(str, written))}"], args.json, args.quiet)
     return 0
 
 

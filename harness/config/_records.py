@@ -181,6 +181,7 @@ class ExecutionConfig:
 
     def rules(self) -> Iterator[Rule]:
         """Ranges, and what only one mode can do."""
+        yield self.eval_every >= -1, "eval-every must be at least -1, which never evaluates"
         yield 0 <= self.threads <= MOST_THREADS, f"threads must be from 0 to {MOST_THREADS}"
         yield 0 < self.timeout <= LONGEST_S, f"timeout must be positive{UP_TO}"
         yield (

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+import numbers
+import operator
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
@@ -112,10 +115,22 @@ def laid_over(values: Mapping[str, Any], base: RunConfig | None = None, source: 
 
 
 def _converted(value: Any, key: str, source: str) -> Any:
+    kind = RUN_SETTINGS[key].type
     try:
-        return msgspec.convert(value, RUN_SETTINGS[key].type, strict=False)
+        return msgspec.convert(_plain(value, kind), kind, strict=False)
     except msgspec.ValidationError as error:
         raise InputError(f"{source}: {error} - at `$.{key}`") from None
+
+
+def _plain(value: Any, kind: Any) -> Any:
+    """Paths as texts, and numbers of other libraries (NumPy's) as Python's, where such a setting is wanted."""
+    if kind is str and isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if kind is int and isinstance(value, numbers.Integral):
+        return value if isinstance(value, bool) else operator.index(value)
+    if kind is float and isinstance(value, numbers.Real):
+        return value if isinstance(value, bool) else float(value)
+    return value
 
 
 def from_toml(path: Path, base: RunConfig | None = None) -> RunConfig:

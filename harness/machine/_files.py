@@ -75,6 +75,10 @@ class Reserved:
             self.close()
             raise
 
+    def grow(self, num_bytes: int) -> None:
+        """Take so much space in all. Raises OSError where there is less; what was taken stays."""
+        os.posix_fallocate(self._stream.fileno(), 0, num_bytes)
+
     def write(self, content: bytes) -> None:
         """Make or replace the file, as `replacing` does; call once."""
         self._stream.write(content)

@@ -253,7 +253,8 @@ def build_model(config: ModelConfig, inputs: int, classes: int, seed: int) -> GN
     imported is named `module:factory`.
 
     Raises:
-        InputError: unknown model, one that is no `GNN` or cannot be built, or one without parameters.
+        InputError: unknown model, one that is no `GNN` or cannot be built, one without parameters, or one of another
+            depth than `config.layers`.
     """
     factory = model_factory(config.name)
     with torch.random.fork_rng(devices=[]):
@@ -268,6 +269,10 @@ def build_model(config: ModelConfig, inputs: int, classes: int, seed: int) -> GN
         raise InputError(f"model {config.name!r} is a {type(model).__name__}, not a harness.nn.GNN")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise InputError(f"model {config.name!r} has no parameters, so nothing can be trained")
+    if model.depth != config.layers:  # results have bytes by layer, methods choose by their number
+        raise InputError(
+            f"model {config.name!r} has {model.depth} layers, not {config.layers}: pass --layers {model.depth}"
+        )
     return model
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from harness.running._opened import OpenedRun, Plan, open_run
 from harness.running._prepare import Prepared, prepare
 from harness.running._rates import load_rates
 from harness.running._recorded import RecordedEpochs
-from harness.running.results import Result, ResultFile, merge
+from harness.running.results import RankEpoch, Result, ResultFile, merge
 from harness.trampoline import blame
 
 
@@ -57,8 +58,9 @@ def run_opened(
     never stopped.
 
     Args:
-        file: where the result is written. Its space is taken before the first epoch. A run that fails writes one too,
-            in state `failed` or `killed` and with the epochs that all ranks had recorded; then the error is raised.
+        file: where the result is written. Space for the next epochs is taken before each. A run that fails, or is
+            interrupted, writes one too, in state `failed` or `killed` and with the epochs that all ranks had recorded;
+            then the error is raised.
     """
     config = opened.config
     opened.driver.check()
@@ -67,22 +69,57 @@ def run_opened(
     recorded = RecordedEpochs(config.cut.parts)
     with file or nullcontext():
         try:
-            execution = opened.driver.execute(replace(job, keep=recorded.add))
-        except Exception as error:
-            epochs, message = recorded.epochs(config.model.layers), " ".join(blame(error).split())
-            state = "diverged" if isinstance(error, Diverged) else getattr(error, "state", HaloscopeError.state)
-            result = Result(config, state, epochs, prepared.describe(), message=message, inputs=read)
-            told = epochs or not isinstance(error, InputError)  # bad input that is noticed at once leaves nothing
-            if state != "diverged":
+            execution = opened.driver.execute(replace(job, keep=recorded.add, progress=_with_room(file, progress)))
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            result = replace(_cut_short(error, config, recorded, prepared), inputs=read)
+            if result.state != "diverged":
                 with suppress(InputError):  # the run's own error is the one to be raised
-                    if file is not None and told:
-                        file.write(result)
+                    _leave(file, result, error)
                 raise
         else:
             result = replace(finish(config, prepared, execution), inputs=read)
         if file is not None:
             file.write(result)
     return result
+
+
+def _with_room(file: ResultFile | None, progress: Progress | None) -> Progress | None:
+    """`progress`, which also has the result file take space for the epochs to come."""
+    if file is None:
+        return progress
+
+    def follow(record: RankEpoch) -> None:
+        file.make_room(record.epoch + 1)
+        if progress is not None:
+            progress(record)
+
+    return follow
+
+
+def _cut_short(error: BaseException, config: RunConfig, recorded: RecordedEpochs, prepared: Prepared) -> Result:
+    """The result of a run that an error or a signal has ended, with the epochs that all ranks had recorded."""
+    epochs = recorded.epochs(config.model.layers)
+    if isinstance(error, (KeyboardInterrupt, SystemExit)):
+        how = "interrupted" if isinstance(error, KeyboardInterrupt) else f"ended with exit code {error.code}"
+        if isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM:
+            how = "ended by SIGTERM"
+        return Result(config, "killed", epochs, prepared.describe(), message=f"{how} after {len(epochs)} epochs")
+    state = "diverged" if isinstance(error, Diverged) else getattr(error, "state", HaloscopeError.state)
+    return Result(config, state, epochs, prepared.describe(), message=" ".join(blame(error).split()))
+
+
+def _leave(file: ResultFile | None, result: Result, error: BaseException) -> None:
+    """Write the result of a run that has ended early, if it tells something.
+
+    Bad input that is noticed at once leaves nothing; a run that was stopped before its first epoch leaves the result
+    of an earlier one. A signal's exception gets a note that names the file.
+    """
+    stopped = isinstance(error, (KeyboardInterrupt, SystemExit))
+    if file is None or not (result.epochs or not (file.path.exists() if stopped else isinstance(error, InputError))):
+        return
+    file.write(result)
+    if stopped:
+        error.add_note(f"result: {file.path} ({len(result.epochs)} epochs)")
 
 
 def finish(config: RunConfig, prepared: Prepared, execution: Execution) -> Result:

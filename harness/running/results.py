@@ -113,16 +113,23 @@ class Result:
         return path
 
 
+AHEAD_OF_EPOCHS = 16 << 20
+"""Bytes of disk that a result takes at a time, before the epochs that need them: some thousands."""
+
+
 class ResultFile:
     """The file of one run's result, `<folder>/<run id>.json`: in its context there is space for it on the disk.
 
-    Folders that it made are removed again where nothing is written.
+    A full disk then loses no epoch that was computed. Space is taken for the epochs to come as the run goes on, not
+    for all at once: it may be told to train for millions and be stopped. Folders that it made are removed again where
+    nothing is written.
     """
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
         self.config, self.path = config, folder / f"{config.run_id()}.json"
         self._made: list[Path] = []
         self._reserved: Reserved | None = None
+        self._room = 0  # bytes
 
     def __enter__(self) -> ResultFile:
         """Take the space. Raises InputError where there is too little, or the folder cannot be written to."""
@@ -130,11 +137,23 @@ class ResultFile:
         self._made = [place for place in (folder, *folder.parents) if not place.exists()]
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._reserved = Reserved(self.path, self._size())
+            self._room = self._needed(0)
+            self._reserved = Reserved(self.path, self._room)
         except OSError as error:
             self._clear()
             raise InputError(f"cannot write {self.path}: {error.strerror}") from None
         return self
+
+    def make_room(self, epochs: int) -> None:
+        """Take the space of the epoch that follows so many. Raises InputError where the disk is full."""
+        assert self._reserved is not None
+        if self._size(epochs + 1) <= self._room:
+            return
+        try:
+            self._reserved.grow(self._needed(epochs))
+        except OSError as error:
+            raise InputError(f"cannot write {self.path}: {error.strerror}; it has the epochs so far") from None
+        self._room = self._needed(epochs)
 
     def write(self, result: Result) -> None:
         """Write the result; call once, in the context. Raises InputError if the disk refuses it all the same."""
@@ -155,10 +174,15 @@ class ResultFile:
             with contextlib.suppress(OSError):
                 place.rmdir()
 
-    def _size(self) -> int:
-        """More bytes than the result will have: an epoch has a line for each layer, component and rank."""
+    def _needed(self, epochs: int) -> int:
+        """Bytes to take after so many epochs: for the next one, and more in one go."""
+        return min(self._size(self.config.training.epochs), self._size(epochs + 1) + AHEAD_OF_EPOCHS)
+
+    def _size(self, epochs: int) -> int:
+        """More bytes than a result of so many epochs has: each has a line for each layer, component and rank."""
         config = self.config
-        return 64 * 1024 + config.training.epochs * (4096 + 64 * config.model.layers + 32 * config.cut.parts)
+        epochs = min(epochs, config.training.epochs)
+        return 64 * 1024 + epochs * (4096 + 64 * config.model.layers + 32 * config.cut.parts)
 
 
 def environment() -> dict[str, Any]:

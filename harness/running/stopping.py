@@ -1,6 +1,6 @@
 """Requests to stop: SIGTERM and Ctrl-C, which a run with checkpoints handles at the end of an epoch.
 
-Without checkpoints both signals have their usual effect.
+Without checkpoints both end a run at once, by an exception: it writes its result with the epochs so far.
 """
 
 from __future__ import annotations
@@ -22,6 +22,38 @@ TWICE_S = 1.0
 MESSAGE = "haloscope: stopping after this epoch, with a checkpoint to go on from; Ctrl-C again ends the run at once"
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Terminated(SystemExit):
+    """SIGTERM has asked this process to end; its exit code is that of a process which the signal has ended."""
+
+    def __init__(self) -> None:
+        super().__init__(128 + signal.SIGTERM)
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Context in which SIGTERM raises `Terminated`, so that what a run has recorded is written before it ends.
+
+    A second SIGTERM within `TWICE_S` is taken for the same one: a scheduler may send it to the process and its group.
+    Outside the main thread, and where SIGTERM is ignored or handled otherwise, nothing changes.
+    """
+    raised: list[float] = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if not raised or now - raised[-1] > TWICE_S:
+            raised.append(now)
+            raise Terminated
+
+    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if ours:
+        signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextmanager

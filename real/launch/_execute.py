@@ -143,9 +143,9 @@ def execute_locally(job: Job) -> Execution:
 
         try:
             failures = supervise(attempt, job)
-        except RankFailed as failure:
+        except BaseException as failure:  # also a signal to this process, after which the ranks have ended too
             _hand_over(kept, job)
-            if failure.kind == Diverged.__name__:
+            if isinstance(failure, RankFailed) and failure.kind == Diverged.__name__:
                 raise Diverged(str(failure)) from None
             raise
         execution = msgspec.msgpack.decode(outcome.read_bytes(), type=LaunchOutcome).execution()

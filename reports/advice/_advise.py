@@ -91,7 +91,8 @@ class Advice:
         return found
 
     def frame(self) -> pd.DataFrame:
-        """The rows."""
+        """The rows: `accuracy`, `difference` and `accuracy_half_width` in per cent and points, unlike the fractions of
+        `RunOutcome.frame` and `Comparison.frame`; seconds, bytes."""
         return pd.DataFrame(self.rows())
 
     def content(self) -> dict[str, Any]:

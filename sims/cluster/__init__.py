@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.lazily import lazy_names
 from sims.cluster._cluster import ACKNOWLEDGED_BYTES, FRAMING, SHAPED, Cluster, dimension_of
+from sims.cluster._described import is_described
 from sims.cluster._file import LINKS, ClusterFile
 from sims.cluster._load import file_of_line, known_clusters, load_cluster
 from sims.cluster._overrides import varied
@@ -33,6 +34,7 @@ __all__ = [
     "TRANSPORTS",
     "dimension_of",
     "file_of_line",
+    "is_described",
     "known_clusters",
     "load_cluster",
     "place",

@@ -18,6 +18,7 @@ from sims.device import load_device
 from sims.engine import Observer, Simulation, simulate
 from sims.replay import Repeats, on_device
 from sims.study import _remarks as remarks
+from sims.study._variants import check_links
 from sims.transport import LIBRARIES
 
 
@@ -67,9 +68,11 @@ def open_driver(config: RunConfig) -> SimulatedCluster:
     """The cluster that a config names, with its ranks.
 
     Raises:
-        InputError: an unknown cluster, a bad file, or more ranks than it has devices.
+        InputError: an unknown cluster, a bad file, GPUs without a bus, or more ranks than it has devices.
     """
-    return SimulatedCluster(place(load_cluster(config.cluster.name), config.cut.parts))
+    cluster = load_cluster(config.cluster.name)
+    check_links(cluster)
+    return SimulatedCluster(place(cluster, config.cut.parts))
 
 
 def _placed(job: Job, placement: Placement) -> Job:

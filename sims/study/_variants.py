@@ -9,12 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from harness.errors import InputError
-from sims.cluster import Cluster, load_cluster
+from sims.cluster import Cluster, is_described, load_cluster
 from sims.device import DeviceProfile, load_device
 from sims.transport import LIBRARIES
 
 HOST_MEMORY = "sylvie-2x8"
 """The shipped cluster whose loopback link is used for hosts of several ranks."""
+
+TYPICAL_BUS = "24GB/s"
+"""What messages propose for a cluster of GPUs that does not say it: 16 lanes of PCIe 4.0, less what frames take."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,12 @@ def check_links(cluster: Cluster) -> None:
 
 
 def _no_bus(cluster: Cluster, device: DeviceProfile) -> InputError:
+    name, colon, changes = cluster.name.partition(":")
+    if is_described(name):
+        named = f"{name},bus={TYPICAL_BUS}{colon}{changes}"
+    else:
+        named = f"{cluster.name}:links.bus.bandwidth={TYPICAL_BUS}:links.bus.latency=0.5us"
     return InputError(
-        f"cluster {cluster.name} has no links.bus, which the tensors of {device.name} must cross; say what it has, "
-        f"such as --cluster {cluster.name}:links.bus.bandwidth=12GB/s:links.bus.latency=5us"
+        f"cluster {cluster.name} has no links.bus, which the tensors of {device.name} must cross; say what it has "
+        f"({TYPICAL_BUS} is typical of PCIe 4.0 x16), such as --cluster {named}"
     )

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import harness
@@ -61,6 +62,38 @@ def test_runs_and_comparisons(tmp_path: Path) -> None:
     assert len(loaded.left_out) == 1 and "other.json" in loaded._repr_html_()
 
 
+def test_settings_come_in_mappings_paths_and_numpy_numbers(tmp_path: Path) -> None:
+    graph = {"dataset": TINY.data.dataset, "eval-every": 1}
+    one = harness.run(graph, epochs=np.int64(2), lr=np.float32(0.5), out=tmp_path, quiet=True)
+    assert one.record["config"]["epochs"] == 2 and one.record["config"]["lr"] == 0.5
+    plain = harness.run(dataset=graph["dataset"], eval_every=1, epochs=2, lr=0.5, out=tmp_path, quiet=True)
+    assert plain.path == one.path
+    left = harness.compare(["vanilla", "cdfgnn"], {**graph, "layer0": "auto"}, mode="sim", epochs=1, out=tmp_path,
+                           quiet=True, replays=0)  # fmt: skip
+    assert list(left.frame()["layer0"]) == ["precompute", "exchange"], "asked for, as by a keyword"
+    with pytest.raises(harness.InputError, match="unknown setting key 'datset'; did you mean 'dataset'"):
+        harness.run({"datset": "x"})
+    with pytest.raises(harness.InputError, match="a list is no config: give a harness.Config, a mapping"):
+        harness.run([])  # type: ignore[arg-type]
+    with pytest.raises(harness.InputError, match="out=None: give a folder"):
+        harness.run(TINY, out=None)  # type: ignore[arg-type]
+    with pytest.raises(harness.InputError, match=r"no such file|nowhere"):
+        harness.run(dataset=tmp_path / "nowhere.npz", out=tmp_path)
+    with pytest.raises(harness.InputError, match="Expected `int`"):
+        harness.run(TINY, epochs=np.float64(2.5))
+
+
+def test_results_are_short_in_a_terminal(tmp_path: Path) -> None:
+    one = harness.run(TINY, out=tmp_path, quiet=True)
+    assert repr(one) == f"RunOutcome(vanilla, loopback, 2 parts, done, 3 epochs, '{one.path}')"
+    assert "test accuracy at best validation" in str(one) and "record" not in str(one)
+    many = harness.commands.outcomes.Comparison([one.record] * 7, [one.path] * 7)
+    assert repr(many).startswith("Comparison(vanilla, loopback, 2 parts, done; ") and repr(many).endswith("; 2 more)")
+    assert len(repr(many)) < 300
+    cut = harness.partition_graph(TINY, parts=3, partitioner="hash")
+    assert repr(cut).endswith("' in 3 parts by hash)") and len(repr(cut)) < 200
+
+
 def test_what_if_and_partitions(tmp_path: Path) -> None:
     found = harness.what_if(
         ["vanilla", "sylvie-s"], TINY, parts=4, cluster="ethernet-1g", points=2, bandwidth="nic=2Gb/s..400Gb/s",
@@ -71,6 +104,7 @@ def test_what_if_and_partitions(tmp_path: Path) -> None:
     assert found.said and found.said[-1].startswith("fastest (90 %): ") and found.said[-1] in str(found)
     assert "400 Gb/s" in found._repr_html_() and "90 % interval" in found._repr_html_()
     assert len(found.plot().axes) == 2
+    assert repr(found) == "WhatIf(vanilla, sylvie-s over 2 values of links.nic.bandwidth)"
     cut = harness.partition_graph(TINY, parts=3, partitioner="hash")
     assert list(cut.frame()["inner"]) == [40, 40, 40] and cut.summary["replication"] > 1
     assert len(cut.plot().axes) == len(cut.frame().columns) - 1 and "by hash" in cut._repr_html_()

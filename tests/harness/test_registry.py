@@ -184,7 +184,7 @@ def test_a_strangers_things_work_where_their_kind_is_named(strangers: list[str])
         assign(GRAPH, "halves:a=5", 2)
     assert datasets.load("folk:tale", split="random:0.5/0.2/0.3").num_nodes == GRAPH.num_nodes
     assert datasets.source_state("folk:tale") == "as told: folk:tale"
-    assert build_model(ModelConfig(name="wide"), 4, 2, seed=0).widths == (4, 2)
+    assert build_model(ModelConfig(name="wide", layers=1), 4, 2, seed=0).widths == (4, 2)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,10 @@ def test_a_run_has_an_interval_and_gets_one_later(capsys: pytest.CaptureFixture[
     low, high = after["facts"]["interval"]["seconds"]["epoch"]
     assert low < after["summary"]["epoch_seconds"] < high and after["epochs"] == before["epochs"]
     assert json.loads(next(Path("runs").glob("*.json")).read_text()) == after
+    assert cli.main([*run, "--replays", "0"]) == 0
+    assert "90 % interval" not in capsys.readouterr().out, "not asked for, though it is kept"
+    assert json.loads(Path("found.json").read_text()) == before
+    assert json.loads(next(Path("runs").glob("*.json")).read_text()) == after
     assert cli.main([*run, "--replays", "3"]) == 2
 
 
@@ -81,4 +85,6 @@ def test_only_predictions_are_explained(capsys: pytest.CaptureFixture[str]) -> N
     (result,) = Path("runs").glob("*.json")
     assert cli.main(["explain", str(result)]) == 2
     assert "a run in mode loopback; predictions (--mode sim) are explained" in capsys.readouterr().err
+    assert cli.main(["explain", str(result), "--parts", "8", "--layer0", "cache"]) == 2
+    assert "so that --layer0, --parts would change nothing" in capsys.readouterr().err
     assert cli.main(["explain", *GRAPH, "--replays", "0"]) == 2

@@ -31,7 +31,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a page, and the table of `what-if` that was written with it."""
     folder = tmp_path_factory.mktemp("live")
     more = ["--bandwidth", "nic=100Mb/s..10Gb/s", "--points", "3", "--quiet", "--out", str(folder)]
-    assert cli.main(["what-if", *METHODS, *FLAGS, *more, "--html", str(folder / "live.html")]) == 0
+    said: list[Any] = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("harness.commands.what_if.deliver", lambda content, tables, *_: said.extend(tables))
+        assert cli.main(["what-if", *METHODS, *FLAGS, *more, "--html", str(folder / "live.html")]) == 0
+    assert str(said[-1]).startswith("written: ") and str(said[-1]).endswith(str(folder / "live.html"))
     return folder
 
 

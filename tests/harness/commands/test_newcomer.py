@@ -54,6 +54,10 @@ def test_help_begins_with_the_flags_that_one_needs_first(capsys: pytest.CaptureF
         (["compare"], "required: --methods; e.g. haloscope compare --methods vanilla"),
         (["run", "--mode", "rael"], "did you mean real?"),
         (["completion", "bsh"], "did you mean bash?"),
+        *(
+            (["run", "--mode", mode, "--cluster", "ethernet-10"], "unknown cluster 'ethernet-10'; did you mean")
+            for mode in ("loopback", "real", "sim")
+        ),
         (["run", "--mode", "sim", "--cluster", "here"], "run `haloscope calibrate`"),
     ],
 )

@@ -112,6 +112,7 @@ def test_a_key_changes_its_record_and_no_other() -> None:
         ({"renumber": "some"}, "renumber must be auto or a number of nodes"),
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"lr": 0}, "lr must be positive"),
+        ({"eval_every": -2}, "eval-every must be at least -1, which never evaluates"),
         ({"threads": -1}, "threads must be from 0 to 4096"),
         ({"timeout": 0}, "timeout must be positive (seconds), and at most 1e+08"),
         ({"evaluate": "spare"}, "evaluate=spare needs --mode real"),

@@ -55,6 +55,12 @@ def test_its_content_counts(module: Path) -> None:
     assert data_inputs(config) != before and set(before) == {"model"}
 
 
+@pytest.mark.parametrize("layers", [1, 3])
+def test_its_depth_is_that_of_the_settings(module: Path, layers: int) -> None:
+    with pytest.raises(InputError, match=f"'my_own_models:wide' has 2 layers, not {layers}: pass --layers 2"):
+        build_model(ModelConfig(name="my_own_models:wide", layers=layers), 4, 2, 0)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

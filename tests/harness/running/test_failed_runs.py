@@ -22,7 +22,8 @@ from harness.machine import Reserved
 from harness.running import Checkpoints, open_run, prepare, results
 from harness.running._opened import OpenedRun
 from harness.running._recorded import RecordedEpochs
-from harness.running.results import RankEpoch, ResultFile
+from harness.running.results import AHEAD_OF_EPOCHS, RankEpoch, ResultFile
+from harness.running.stopping import Terminated
 from real.launch._launcher import RankFailed
 from tests.conformance.test_drivers import config
 from tests.real.launch.test_supervisor import children_of_rank
@@ -79,7 +80,7 @@ def _passing(value: Any) -> Iterator[Any]:
 class _Fails:
     """A driver whose ranks record some epochs and then fail."""
 
-    def __init__(self, error: Exception, epochs: int) -> None:
+    def __init__(self, error: BaseException, epochs: int) -> None:
         self.error, self.epochs = error, epochs
 
     def check(self) -> None: ...
@@ -182,7 +183,66 @@ def test_the_space_that_is_taken_is_enough(tmp_path: Path, monkeypatch: pytest.M
     for epochs, parts, layers in ((1, 1, 1), (30, 2, 2), (3, 8, 5)):
         setting = config("vanilla", dataset=SMALL, parts=parts, layers=layers, epochs=epochs, eval_every=1)
         path = carried_out(setting, tmp_path).path
-        assert path.stat().st_size <= taken[-1] == ResultFile(setting, tmp_path)._size()
+        assert path.stat().st_size <= taken[-1] == ResultFile(setting, tmp_path)._size(epochs)
+
+
+def test_space_is_taken_as_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never less than the epochs so far and the next one need, and little more; a full disk keeps those before."""
+    taken: list[int] = []
+    monkeypatch.setattr(os, "posix_fallocate", lambda fd, at, count: taken.append(count))
+    setting = config("vanilla", dataset=SMALL, parts=2, layers=2, epochs=5_000_000)
+    with ResultFile(setting, tmp_path) as file:
+        for epoch in range(10_000):
+            file.make_room(epoch)
+            assert file._size(epoch + 1) <= taken[-1] <= file._size(epoch + 1) + AHEAD_OF_EPOCHS
+    assert 1 < len(taken) < 10
+
+
+def test_a_disk_that_fills_up_ends_the_run_with_its_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "AHEAD_OF_EPOCHS", 0)
+    setting = config("vanilla", dataset=SMALL, parts=2, layers=2, epochs=50, eval_every=-1)
+    with files_up_to(100_000), pytest.raises(InputError, match="File too large; it has the epochs so far"):
+        carried_out(setting, tmp_path)
+    record = only_result(tmp_path)
+    assert record["state"] == "failed" and 2 < len(record["epochs"]) < 50
+
+
+@pytest.mark.parametrize(
+    "mode", ["loopback", "loopback of compare", "sim", pytest.param("real", marks=pytest.mark.processes)]
+)
+@pytest.mark.parametrize(("number", "code", "how"), [
+    (signal.SIGTERM, 143, "ended by SIGTERM"), (signal.SIGINT, 130, "interrupted"),
+])  # fmt: skip
+def test_a_signal_leaves_a_result(
+    mode: str, number: int, code: int, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Without checkpoints too, and no file beside it; the signal's usual effect is there again afterwards."""
+
+    def end(record: RankEpoch) -> None:
+        if record.epoch == 3:
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr("harness.commands.cells.progress_of", lambda *_: _passing(end))
+    before = signal.getsignal(number)
+    mode, *command = mode.split(" of ")
+    argv = ["--dataset", SMALL, "--mode", mode, "--epochs", "3000", "--eval-every", "-1", "--out", str(tmp_path)]
+    begun = ["compare", "--methods", "vanilla,cdfgnn", "--jobs", "1"] if command else ["run"]
+    assert cli.main([*begun, *argv, "--quiet", "--replays", "0"]) == code
+    record = only_result(tmp_path)
+    assert record["state"] == "killed" and 3 <= len(record["epochs"]) < 3000
+    assert record["message"] == f"{how} after {len(record['epochs'])} epochs"
+    assert f"error: {how}; result: {tmp_path}" in capsys.readouterr().err
+    assert signal.getsignal(number) is before
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), Terminated()], ids=repr)
+def test_a_run_that_is_stopped_at_once_keeps_an_earlier_result(stop: BaseException, tmp_path: Path) -> None:
+    setting = config("vanilla", dataset=SMALL, parts=2, layers=2, epochs=1)
+    carried_out(setting, tmp_path)
+    with pytest.raises(type(stop)):
+        carried_out(setting, tmp_path, OpenedRun(open_run(setting).plan, _Fails(stop, 0)), force=True)
+    assert only_result(tmp_path)["state"] == "done"
 
 
 def test_reserved_files(tmp_path: Path) -> None:

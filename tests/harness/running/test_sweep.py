@@ -260,6 +260,8 @@ def test_predictions_have_intervals_and_get_them_later(
     assert (after[after["method"] == "vanilla"]["speedup_low"] == 1).all()
     kept = results(out)
     assert main(sweep, "--out", out, "--quiet", "--replays", 8) == 0 and results(out) == kept
+    assert main(sweep, "--out", out, "--replays", 0) == 0 and results(out) == kept
+    assert "90 %" not in capsys.readouterr().out, "not asked for, though they are kept"
 
 
 def _launched(sweep: Path, out: Path, *more: str) -> subprocess.Popen[bytes]:

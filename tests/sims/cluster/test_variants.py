@@ -12,10 +12,10 @@ from harness.config import RunConfig
 from harness.errors import InputError
 from harness.methods.registry import parse_method
 from harness.running import make_job, plan_of, program
-from sims.cluster import Cluster, load_cluster, place
+from sims.cluster import Cluster, file_of_line, load_cluster, place
 from sims.engine import simulate
 from sims.replay import Replay, enough_epochs, record
-from sims.study import variants
+from sims.study import open_driver, variants
 from sims.study._variants import HOST_MEMORY
 from sims.transport._gloo import Gloo
 
@@ -51,7 +51,7 @@ def test_what_another_library_needs_is_that_of_a_named_cluster() -> None:
 @pytest.mark.parametrize(
     ("cluster", "devices", "transports", "says"),
     [
-        ("ethernet-10g", ["l4"], [], r"no links.bus, .* l4 .*--cluster ethernet-10g:links.bus.bandwidth=12GB/s"),
+        ("ethernet-10g", ["l4"], [], r"no links.bus, .* l4 .*--cluster ethernet-10g:links.bus.bandwidth=24GB/s"),
         ("ethernet-10g", [], ["nccl"], "cpu-epyc-1core is a CPU; give gloo or grpc"),
         ("h100-8", ["cpu-epyc-1core"], [], "cpu-epyc-1core is a CPU; give gloo or grpc"),
         ("h100-8", ["l5"], [], "unknown device 'l5'; did you mean 'l4'"),
@@ -61,6 +61,22 @@ def test_what_another_library_needs_is_that_of_a_named_cluster() -> None:
 def test_what_cannot_be_is_refused(cluster: str, devices: list[str], transports: list[str], says: str) -> None:
     with pytest.raises(InputError, match=says):
         variants(load_cluster(cluster), devices, transports)
+
+
+LINE = "hosts=2,devices=2,device=a100-80gb,nic=100Gb/s"
+
+
+@pytest.mark.parametrize("cluster", [LINE, f"{LINE},library=gloo", f"{LINE},library=grpc", "file"])
+def test_gpus_without_a_bus_are_not_simulated(cluster: str, tmp_path: Path) -> None:
+    """Their copies to host memory and back would take no time."""
+    says = rf"no links.bus, .*24GB/s is typical.*--cluster {cluster},bus=24GB/s"
+    if cluster == "file":
+        text = file_of_line(f"{LINE},library=gloo", "mine", "")
+        cluster, says = str(tmp_path / "mine.toml"), "no links.bus, .*--cluster mine:links.bus.bandwidth=24GB/s"
+        Path(cluster).write_text(text)
+    with pytest.raises(InputError, match=says):
+        open_driver(CONFIG.changed(cluster=cluster))
+    assert open_driver(CONFIG.changed(cluster=f"{LINE},library=gloo,bus=24GB/s")).cluster.links["bus"]
 
 
 def test_combinations_that_cannot_be_are_left_out_where_others_serve() -> None:
