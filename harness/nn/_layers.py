@@ -263,7 +263,7 @@ class GATConv(Conv):
         weight = edge_softmax(score, rows, own_h.shape[0])
         z = aggregate_weighted(inside, weight[: inside.nnz], own_h)
         if outside.nnz:
-            z = z + aggregate_weighted(outside, weight[inside.nnz :], halo_h)
+            z = z.add_(aggregate_weighted(outside, weight[inside.nnz :], halo_h))
         return self._merged(z)
 
     def _messages(self, graph: EdgeGraph, z: Tensor) -> Tensor:
