@@ -28,6 +28,8 @@ def equal_entries(starts: np.ndarray, entries: int, pieces: int) -> list[int]:
     Args:
         starts: first entry of each row, and the number of all, [rows + 1].
     """
+    if pieces == 1:
+        return [0, len(starts) - 1]
     cuts = np.searchsorted(starts, np.linspace(0, entries, pieces + 1)[1:-1])
     return [0, *(min(int(cut), len(starts) - 1) for cut in cuts), len(starts) - 1]
 

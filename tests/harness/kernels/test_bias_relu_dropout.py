@@ -129,6 +129,13 @@ def test_meta_tensors_have_the_shapes() -> None:
     assert [tuple(tensor.shape) for tensor in (out, *gradients)] == [(5, 3), (5, 3), (3,)]
 
 
+def test_schemas_say_what_is_written() -> None:
+    x, bias, g = (each.detach() for each in made(6, 5, torch.float64))
+    ops, checks = torch.ops.haloscope, ("test_schema", "test_faketensor")
+    torch.library.opcheck(ops.bias_relu_dropout_, (x.nan_to_num(), bias, torch.arange(6), 0.5, 3), test_utils=checks)
+    torch.library.opcheck(ops.bias_relu_dropout_backward, (g.nan_to_num(), g.relu(), bias, 0.5), test_utils=checks)
+
+
 class Kept(Dense):
     """A user's layer, derived from one of ours, that keeps its result for the gradient."""
 
