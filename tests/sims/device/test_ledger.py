@@ -55,7 +55,7 @@ def works_of(run: Any, shapes: ShapeMemory | None = None) -> list[tuple[str, Wor
         run()
     assert not recorder.unknown
     plain = [
-        (name, work.name.removesuffix("_").removesuffix(ADDED).removesuffix(ACROSS), work.bits)
+        (name.removesuffix("_"), work.name.removesuffix("_").removesuffix(ADDED).removesuffix(ACROSS), work.bits)
         for name, work in recorder.works
     ]
     assert all(named == (f"{name}:{bits}" if bits else name) for name, named, bits in plain)
