@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import torch
 
 BYTES_PER_THREAD = 1 << 20
@@ -19,6 +20,18 @@ BYTES_PER_THREAD = 1 << 20
 def num_ranges(num_bytes: int) -> int:
     """How many threads `num_bytes` of traffic are worth, at most `torch.get_num_threads()`."""
     return max(1, min(torch.get_num_threads(), num_bytes // BYTES_PER_THREAD))
+
+
+def equal_entries(starts: np.ndarray, entries: int, pieces: int) -> list[int]:
+    """Bounds of `pieces` ranges of the rows of a sparse matrix that hold about equal numbers of its entries.
+
+    Args:
+        starts: first entry of each row, and the number of all, [rows + 1].
+    """
+    if pieces == 1:
+        return [0, len(starts) - 1]
+    cuts = np.searchsorted(starts, np.linspace(0, entries, pieces + 1)[1:-1])
+    return [0, *(min(int(cut), len(starts) - 1) for cut in cuts), len(starts) - 1]
 
 
 def run_ranges(kernel: Callable[[int, int], None], bounds: Sequence[int]) -> None:

@@ -38,6 +38,7 @@ from harness.machine._files import (
     write_atomically,
 )
 from harness.machine._large_blocks import large_blocks
+from harness.machine._native import THIS_PROCESSOR, native_library
 from harness.machine._resident import ResidentPeak, resident
 from harness.machine._run_folders import RUN_FOLDER_VARIABLE, Leftover, leftovers, remove_leftover, run_folder, started
 from harness.machine._source import code_version
@@ -56,6 +57,7 @@ __all__ = [
     "CORES_VARIABLE",
     "LOST_AGAIN",
     "RUN_FOLDER_VARIABLE",
+    "THIS_PROCESSOR",
     "Claim",
     "Depth",
     "FOREIGN",
@@ -78,6 +80,7 @@ __all__ = [
     "kept_calibration",
     "kept_json",
     "large_blocks",
+    "native_library",
     "large_tensors",
     "memory_left",
     "has_entry",

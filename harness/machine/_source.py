@@ -15,6 +15,6 @@ def code_version(*packages: str) -> str:
     digest = hashlib.sha256()
     for package in packages:
         for path in sorted((_ROOT / package).rglob("*")):
-            if path.suffix in (".py", ".toml", ".csv") and "commands" not in path.parts:
+            if path.suffix in (".py", ".toml", ".csv", ".c") and "commands" not in path.parts:
                 digest.update(f"{path.relative_to(_ROOT)}\0".encode() + path.read_bytes())
     return digest.hexdigest()

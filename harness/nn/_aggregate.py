@@ -1,9 +1,9 @@
 """Sparse neighbourhood sums over a CSR block and their adjoints: the aggregation every model and method shares.
 
-The operators work on rows, columns and widths, independent of normalisation, halos and ranks. On CPUs sums use
-`embedding_bag`, whose kernel is twice as fast there as torch's CSR product, on GPUs a Triton kernel
-(`harness.kernels.neighbour_sum_cuda`). The gradient uses the transposed index of the block. Attention heads are a
-middle axis: weights [nnz, H], x [n, H, d].
+The operators work on rows, columns and widths, independent of normalisation, halos and ranks. On CPUs sums of float32
+rows use a C function (`_neighbour_sums`), weighted ones and others, or all without a C compiler, `embedding_bag`, which
+is twice as fast as torch's CSR product; on GPUs a Triton kernel (`harness.kernels.neighbour_sum_cuda`). The gradient
+uses the transposed index of the block. Attention heads are a middle axis: weights [nnz, H], x [n, H, d].
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from torch.nn import functional
 
 from harness.errors import ProgramError
 from harness.kernels.custom_operator import custom_operator
-from harness.kernels.threads import num_ranges, run_ranges
+from harness.kernels.threads import equal_entries, num_ranges, run_ranges
 from harness.kernels.work import NeighbourSum, declare_work
+from harness.nn._neighbour_sums import native_sums, sums_natively
 
 if TYPE_CHECKING:
     from harness.graphs import Block
@@ -91,6 +92,8 @@ def _weighted_bag(indptr: Tensor, indices: Tensor, weights: Tensor, x: Tensor) -
 def _bag(indptr: Tensor, indices: Tensor, x: Tensor, weights: Tensor | None) -> Tensor:
     if indices.shape[0] == 0 or x.shape[1] == 0:
         return x.new_zeros((indptr.shape[0] - 1, x.shape[1]))
+    if weights is None and sums_natively(indptr, indices, x):
+        return native_sums(indptr, indices, x)
     return functional.embedding_bag(
         indices, x, indptr, mode="sum", include_last_offset=True, per_sample_weights=weights
     )
@@ -121,14 +124,11 @@ def edge_dot(indptr: Tensor, indices: Tensor, g: Tensor, x: Tensor) -> Tensor:
     left, right = (t.contiguous().view(t.shape[0], *shape[1:]).numpy() for t in (g, x))
     starts, columns, target = indptr.numpy(), indices.numpy(), out.numpy()
     pieces = num_ranges(indices.shape[0] * heads * g.shape[-1] * g.element_size())
-    # Rows differ in degree, so the ranges hold equal numbers of edges, not of rows.
-    cuts = np.searchsorted(starts, np.linspace(0, indices.shape[0], pieces + 1)[1:-1])
-    bounds = [0, *(int(cut) for cut in cuts), indptr.shape[0] - 1]
 
     def piece(start: int, stop: int) -> None:
         _edge_dot_range(starts, columns, left, right, target, start, stop)
 
-    run_ranges(piece, bounds)
+    run_ranges(piece, equal_entries(starts, indices.shape[0], pieces))
     return out if g.ndim == 3 else out.view(-1)
 
 
