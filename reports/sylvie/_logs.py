@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from reports.core import load
 from reports.core.context import Context, demand
 from reports.core.predict import Fit
@@ -17,8 +15,10 @@ from reports.sylvie._testbed import (
     METHOD_OF,
     ON_ONE_SERVER,
     ON_TWO_SERVERS,
+    Component,
     Logged,
     anchor,
+    as_timed,
     constants,
     logged,
     null_for,
@@ -26,7 +26,6 @@ from reports.sylvie._testbed import (
 )
 from reports.sylvie._times import CROSSING, ROUNDS
 
-Component = Literal["halo", "reduce", "compute"]
 MIB = 2**20  # bytes; what the framework counts its memory in, and calls MB
 WAITS = (
     "logged on rank 0: also its wait for ranks with more boundary rows or edges (SY5), which differ from rank 0's by "
@@ -147,16 +146,9 @@ def _sum_of(context: Context, log: Logged, fit: Fit) -> Row:
     )  # fmt: skip
 
 
-def _ours(context: Context, log: Logged, fit: Fit) -> dict[Component | Literal["epoch"], float]:
-    """The logs' components of a modelled epoch, by what their timers hold (TAIL).
-
-    The quantiser runs inside the exchange.
-    """
-    seconds = system_seconds(log.bed(context), fit, log.system)
-    return {
-        "epoch": seconds.epoch, "halo": seconds.comm + seconds.codec, "reduce": seconds.reduce + seconds.tail,
-        "compute": seconds.logged,
-    }  # fmt: skip
+def _ours(context: Context, log: Logged, fit: Fit) -> dict[Component, float]:
+    """The components of a modelled epoch of a logged run."""
+    return as_timed(system_seconds(log.bed(context), fit, log.system))
 
 
 def _note(log: Logged, part: Component) -> str:

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 
 from harness.workloads import METIS_LAW
 from reports.core import load
@@ -64,6 +65,9 @@ EPOCHS = {"reddit": (2000, 200), "yelp": (2000, 1000), "ogbn-products": (500, 20
 AMAZON_NODES = 1_255_968  # training nodes of Amazon, which alone are in the graph that trains
 
 FIT_GRAPH = "yelp"
+Component = Literal["epoch", "halo", "reduce", "compute"]
+"""What the authors' program times."""
+
 LATE = ("PipeGCN", "Sylvie-A")  # their rows are used an epoch later
 FITTED = (
     "four constants for all graphs, models, methods and numbers of servers, from two logged rows: Yelp's fp32 "
@@ -175,28 +179,6 @@ def constants(context: Context) -> Fit:
     return fit
 
 
-def crowded(context: Context, name: str, model: str = "GraphSAGE") -> Testbed:
-    """A graph on the 8 GPUs of one server."""
-    return sylvie_bed(context, name, model, cluster=SERVER)
-
-
-def crowded_fit(context: Context) -> Fit:
-    """The time of the host's software with 8 GPUs in one server, from Yelp's FP32 epoch there (Sec. 4.3)."""
-    frame = select(load.text("sylvie"), dataset=FIT_GRAPH, setting="fp32", metric="epoch_time")
-    return crowded(context, FIT_GRAPH).fitted(
-        "vanilla", value(frame), source="Yelp's FP32 epoch on 8 GPUs of one server (Fig. 9)", free="software",
-        start=constants(context), testbed=f"{CLUSTER}, 8 GPUs in one server",
-    )  # fmt: skip
-
-
-CROWDED = (
-    "8 GPUs in one server, as Fig. 9 says, are a testbed of its own: its 0.99 s of communication on Yelp are far from "
-    "the 0.20 s that the logs have for 4, and no logs of it are public. One constant is fitted on that epoch: the time "
-    "of what the host's software does (what a process moves, messages, the host's part of an epoch, of every program); "
-    "all else is as on 4. Twice as many processes on the cores of the host explain a factor of 2 of it, not the rest"
-)
-
-
 @dataclass(frozen=True)
 class Case:
     """A graph on the two servers, with the constants of the testbed."""
@@ -230,6 +212,18 @@ def system_seconds(bed: Testbed, fit: Fit, system: str) -> Seconds:
     found = bed_for(bed, system).seconds(as_coded(METHOD_OF[system]), own)
     hidden = min(found.comm, own.host_s(bed.parts)) if system in LATE else 0.0
     return replace(found, epoch=found.epoch - hidden, comm=found.comm - hidden)
+
+
+def as_timed(seconds: Seconds) -> dict[Component, float]:
+    """An epoch and its components by what the timers of the authors' program hold.
+
+    They wait for the device before exchanges and at the all-reduce, which so holds what follows the last exchange. The
+    quantiser runs inside the exchange.
+    """
+    return {
+        "epoch": seconds.epoch, "halo": seconds.comm + seconds.codec, "reduce": seconds.reduce + seconds.tail,
+        "compute": seconds.logged,
+    }  # fmt: skip
 
 
 def speed_ups(bed: Testbed, fit: Fit, systems: Sequence[str]) -> dict[str, float]:
@@ -308,18 +302,23 @@ _SAR_LOG = {ON_ONE_SERVER: "sar/sar_n4.csv", ON_TWO_SERVERS: "sar/sar_n8_2node.c
 def logged(parts: int) -> tuple[Logged, ...]:
     """Rows of the logs at a number of parts that are systems of Table 2, by graph and model."""
     frame = load.published("sylvie-logs")
-    frame = frame[(frame["partitions"] == parts) & frame["synchronise_every"].isin(["NA", ""])]
-    found = [_read(line, parts) for line in frame.itertuples()]
+    return read_rows(frame[frame["partitions"] == parts], parts, _SAR_LOG[parts])
+
+
+def read_rows(frame: pd.DataFrame, parts: int, sar: str) -> tuple[Logged, ...]:
+    """Lines of logs as rows, by graph and model: those that are systems of Table 2. `sar`: the end of SAR's file."""
+    frame = frame[frame["synchronise_every"].isin(["NA", ""])]
+    found = [_read(line, parts, sar) for line in frame.itertuples()]
     place = {key: at for at, key in enumerate((n, m, s) for n in GRAPHS for m in MODEL_OF for s in METHOD_OF)}
     return tuple(sorted((row for row in found if row), key=lambda row: place[row.name, row.model, row.system]))
 
 
-def _read(line: Any, parts: int) -> Logged | None:
+def _read(line: Any, parts: int, sar: str) -> Logged | None:
     """A line as a row; None for models, codes and machines that are in no table of the paper."""
     models = {"graphsage": "GraphSAGE", "gcn": "GCN", "gat": "GAT"}
     system = _OWN.get((line.precision, line.pipeline), "")
     if line.system == "SAR":
-        system = "SAR" if line.source_file.endswith(_SAR_LOG[parts]) else ""
+        system = "SAR" if line.source_file.endswith(sar) else ""
     elif line.system.startswith("BNS-GCN"):
         system = "BNS-GCN"
     if line.model not in models or not system:
