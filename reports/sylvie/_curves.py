@@ -14,15 +14,10 @@ from reports.core.testbeds import judged_in, seconds_row, select, value
 from reports.core.train import Trained
 from reports.draw.charts import colours_of, curves, grouped, paper_parts, stacked
 from reports.draw.drawing import panels
+from reports.sylvie._programs import as_timed
 from reports.sylvie._scores import accuracy_claim, scores_of_systems
 from reports.sylvie._servers import PCIE3
-from reports.sylvie._testbed import (
-    FITTED,
-    FOLLOWS,
-    GRAPH_NOTES,
-    SIDE_BYTES,
-    as_timed,
-)
+from reports.sylvie._testbed import FITTED, FOLLOWS, GRAPH_NOTES, SIDE_BYTES
 from reports.sylvie._times import QUANTISER
 
 STALE = {

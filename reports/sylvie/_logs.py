@@ -7,22 +7,19 @@ from reports.core.context import Context, demand
 from reports.core.predict import Fit
 from reports.core.table import Ordering, PaperTable, Row
 from reports.core.testbeds import AS_CODED, as_coded, logged_host_s, select, value
+from reports.sylvie._programs import LATE, SAR_MODEL, Component, as_timed, judged_epoch, system_seconds
 from reports.sylvie._testbed import (
     FITTED,
     FOLLOWS,
     GRAPH_NOTES,
-    LATE,
     METHOD_OF,
     ON_ONE_SERVER,
     ON_TWO_SERVERS,
-    Component,
     Logged,
     anchor,
-    as_timed,
     constants,
     logged,
     null_for,
-    system_seconds,
 )
 from reports.sylvie._times import CROSSING, ROUNDS
 
@@ -71,9 +68,9 @@ def epochs_logged(context: Context) -> PaperTable:
         of_host = log.system == "BNS-GCN" and log.compute == logged_host_s(log.parts)
         rows.append(
             Row(label=f"{log.label}, {_where(log)}", quantity="epoch", unit="s", published=log.epoch,
-                ours=_ours(context, log, fit)["epoch"], how="fitted" if log.fitted else "simulated",
-                judge="none" if of_host else "error", null=None if log.fitted else null,
-                note=ROUNDS if log.system == "SAR" else OWN_HOST * of_host, at=(log.label, _where(log)))
+                how="fitted" if log.fitted else "simulated", null=None if log.fitted else null,
+                note=ROUNDS if log.system == "SAR" else OWN_HOST * of_host, at=(log.label, _where(log)),
+                **{"judge": "none" if of_host else "error", **judged_epoch(log.bed(context), fit, log.system)})
         )  # fmt: skip
     return PaperTable(
         key="sylvie/logs-epochs", title="Sylvie's public logs: epochs on two servers of 4 GPUs, and on one (s)",
@@ -109,7 +106,7 @@ def _component(context: Context, part: Component, title: str, *notes: str) -> Pa
 
 def _assumptions(fit: Fit) -> tuple[str, ...]:
     late = "PipeGCN is the authors' own code in fp32 with late rows, without smoothing"
-    told = (FITTED, ROUNDS, fit.text(), *GRAPH_NOTES, CROSSING)
+    told = (FITTED, SAR_MODEL, ROUNDS, fit.text(), *GRAPH_NOTES, CROSSING)
     return (*told, "mean epochs of 50 to 2000", AMAZON_WIDTH, late, f"BNS-GCN: {AS_CODED}")
 
 

@@ -6,11 +6,11 @@ The paper prints neither depths nor widths nor how many ranks train. The logs (`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,14 +19,12 @@ from harness.workloads import METIS_LAW
 from reports.core import load
 from reports.core.context import Context
 from reports.core.null_models import Null
-from reports.core.predict import Fit, Seconds, Testbed, device_and_host, parts_of
+from reports.core.predict import Fit, Testbed, device_and_host, parts_of
 from reports.core.testbeds import (
     SPREAD,
     TITLES,
-    as_coded,
     halo_of,
     num_exchanging_layers,
-    program_host,
     select,
     shape,
     trainable,
@@ -65,10 +63,6 @@ EPOCHS = {"reddit": (2000, 200), "yelp": (2000, 1000), "ogbn-products": (500, 20
 AMAZON_NODES = 1_255_968  # training nodes of Amazon, which alone are in the graph that trains
 
 FIT_GRAPH = "yelp"
-Component = Literal["epoch", "halo", "reduce", "compute"]
-"""What the authors' program times."""
-
-LATE = ("PipeGCN", "Sylvie-A")  # their rows are used an epoch later
 FITTED = (
     "four constants for all graphs, models, methods and numbers of servers, from two logged rows: Yelp's fp32 "
     "GraphSAGE on one server and on two, the graph of the paper's study of bits, of which the logs hold every "
@@ -92,19 +86,24 @@ PARTS_DIFFER = (
     "boundary nodes differ from part to part: Reddit's 8 as the METIS parts in BNS-GCN's Table 1, in their order; "
     "others as METIS leaves them on the graphs measured by python -m benchmarks.boundary_edges, in a drawn order"
 )
-GRAPH_NOTES = (HALO_ROWS, PARTS_DIFFER, METIS_LAW, SETTING)
+INPUT = (
+    "Sylvie's program, which also stands for DGL and PipeGCN, sums GraphSAGE's input over neighbours once for the run; "
+    "of GCN and GAT it keeps the input rows of boundary nodes, and sums them in every epoch. BNS-GCN's own program "
+    "sums GCN's input once too; SAR exchanges it in every epoch"
+)
+GRAPH_NOTES = (HALO_ROWS, PARTS_DIFFER, METIS_LAW, SETTING, INPUT)
 """What every table says of graphs and models."""
 
 
 def settings_of(name: str, model: str = "GraphSAGE") -> dict[str, Any]:
-    """Settings of a model, by its printed name, on a graph.
+    """Settings of a model, by its printed name, on a graph, in Sylvie's program (`INPUT`).
 
-    The input is summed once; attention cannot do that and keeps the inputs of boundary nodes. DGL's has values for
-    every edge.
+    DGL's attention has values for every edge.
     """
-    made = {"model": MODEL_OF[model], "norm": "layer", "layer0": "precompute", **LAYERS[name]}
+    layer0 = "precompute" if model == "GraphSAGE" else "cache"
+    made = {"model": MODEL_OF[model], "norm": "layer", "layer0": layer0, **LAYERS[name]}
     if model == "GAT":
-        made |= {**ATTENTION[name], "linear_layers": 0, "heads": 1, "layer0": "cache", "attention": "composed"}
+        made |= {**ATTENTION[name], "linear_layers": 0, "heads": 1, "attention": "composed"}
     return made
 
 
@@ -125,18 +124,35 @@ def halo_rows(name: str, parts: int = ON_TWO_SERVERS) -> float:
     return eight * (parts - 1) / (ON_TWO_SERVERS - 1)
 
 
-def boundary_of(name: str, parts: int) -> dict[str, Any] | list[int]:
+def boundary_of(name: str, parts: int, share: float = 1.0) -> dict[str, Any] | list[int]:
     """Boundary nodes of every part: those of Reddit on 8 in the proportions of BNS-GCN's Table 1, else by METIS' law.
 
-    The 10 METIS parts there are cut anew into 8, in their order.
+    The 10 METIS parts there are cut anew into 8, in their order. `share`: boundary nodes over those of `halo_rows`.
     """
-    halo = halo_rows(name, parts)
+    halo = share * halo_rows(name, parts)
     if (name, parts) != ("reddit", ON_TWO_SERVERS):
         return uneven(name, round(halo / parts), parts)
     frame = select(load.published("bns-gcn-table1"), dataset=name, metric="boundary_nodes")
     counts = [0.0, *accumulate(frame.sort_values("partition_index")["value"])]
     edges = np.interp(np.linspace(0, len(counts) - 1, parts + 1), range(len(counts)), counts)
     return [round(halo * share) for share in np.diff(edges) / counts[-1]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphBed(Testbed):
+    """A testbed that knows the name of its graph."""
+
+    graph: str
+
+    def whole(self, model: Mapping[str, Any]) -> Testbed:
+        """The same servers and number of parts with all nodes of the graph, and another model.
+
+        Boundary nodes are in proportion to nodes.
+        """
+        (nodes, *_), (everything, *more) = trained_shape(self.graph), shape(self.graph, whole=True)
+        edges, features, classes = more
+        described = _described(self.graph, (everything, edges, features, classes), self.parts, everything / nodes)
+        return replace(self, model=model, workload=described)
 
 
 def sylvie_bed(
@@ -147,16 +163,24 @@ def sylvie_bed(
     parts: int = ON_TWO_SERVERS,
     cluster: str = CLUSTER,
     **changed: Any,
-) -> Testbed:
+) -> GraphBed:
     """A graph in parts of equally many nodes; settings of the model may be changed."""
+    described, settings = _described(name, trained_shape(name), parts), {**settings_of(name, model), **changed}
+    return GraphBed(context=context, cluster=cluster, model=settings, workload=described, parts=parts, graph=name)
+
+
+def trained_shape(name: str) -> tuple[int, int, int, int]:
+    """Nodes, directed edges, features and classes of the graph that Sylvie's program trains on."""
     nodes, edges, features, classes = shape(name)
     if name == "amazon":
         nodes, edges = AMAZON_NODES, round(edges * (AMAZON_NODES / nodes) ** 2)
-    cut: dict[str, Any] = {"count": parts, "partitioner": "metis", "boundary": boundary_of(name, parts)}
-    cut["degrees"] = {"spread": SPREAD}
-    described = parts_of(nodes, edges, features, classes, **cut)
-    model_settings = {**settings_of(name, model), **changed}
-    return Testbed(context=context, cluster=cluster, model=model_settings, workload=described, parts=parts)
+    return nodes, edges, features, classes
+
+
+def _described(name: str, counts: tuple[int, int, int, int], parts: int, share: float = 1.0) -> dict[str, Any]:
+    """A graph in parts as a workload; `share`: its boundary nodes over those of the graph that trains."""
+    boundary = boundary_of(name, parts, share)
+    return parts_of(*counts, count=parts, partitioner="metis", boundary=boundary, degrees={"spread": SPREAD})
 
 
 def anchor(parts: int) -> Logged:
@@ -197,39 +221,6 @@ class Case:
 def case(context: Context, name: str, model: str = "GraphSAGE") -> Case:
     """A model on 4 GPUs of each of two servers."""
     return Case(name, sylvie_bed(context, name, model), constants(context), halo_rows(name))
-
-
-def bed_for(bed: Testbed, system: str) -> Testbed:
-    """The testbed of a system: SAR exchanges the input layer in every epoch, all others sum or keep it once."""
-    return replace(bed, model={**bed.model, "layer0": "exchange"}) if system == "SAR" else bed
-
-
-def system_seconds(bed: Testbed, fit: Fit, system: str) -> Seconds:
-    """One epoch of a system by its printed name, with the host of its program: BNS-GCN's also with the draws of its
-    authors' program (`AS_CODED`). Late rows travel while the host works."""
-    hosts = {"BNS-GCN": program_host(), "SAR": (0.0, 0.0)}
-    own = fit.of_program(*hosts.get(system, (fit.host, fit.host_per_part)))
-    found = bed_for(bed, system).seconds(as_coded(METHOD_OF[system]), own)
-    hidden = min(found.comm, own.host_s(bed.parts)) if system in LATE else 0.0
-    return replace(found, epoch=found.epoch - hidden, comm=found.comm - hidden)
-
-
-def as_timed(seconds: Seconds) -> dict[Component, float]:
-    """An epoch and its components by what the timers of the authors' program hold.
-
-    They wait for the device before exchanges and at the all-reduce, which so holds what follows the last exchange. The
-    quantiser runs inside the exchange.
-    """
-    return {
-        "epoch": seconds.epoch, "halo": seconds.comm + seconds.codec, "reduce": seconds.reduce + seconds.tail,
-        "compute": seconds.logged,
-    }  # fmt: skip
-
-
-def speed_ups(bed: Testbed, fit: Fit, systems: Sequence[str]) -> dict[str, float]:
-    """Epochs per second over DGL's by printed name of the system."""
-    base = bed.seconds(METHOD_OF["DGL"], fit).epoch
-    return {system: base / system_seconds(bed, fit, system).epoch for system in systems}
 
 
 def sent_bytes(model: Mapping[str, Any], halo: float, system: str) -> float:
