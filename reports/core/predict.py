@@ -87,6 +87,7 @@ class Seconds:
     reduce: float
     wait: float = 0.0  # for other ranks, which compute for longer
     tail: float = 0.0  # of compute: after the last exchange of the epoch
+    decode: float = 0.0  # of codec: turning received codes into rows, where it is priced apart
     blocked: Mapping[str, float] = field(default_factory=dict)  # label of effects -> waiting for them
 
     @classmethod

@@ -14,7 +14,7 @@ from reports.core.testbeds import judged_in, seconds_row, select, value
 from reports.core.train import Trained
 from reports.draw.charts import colours_of, curves, grouped, paper_parts, stacked
 from reports.draw.drawing import panels
-from reports.sylvie._programs import as_timed
+from reports.sylvie._programs import PER_PEER, as_timed, with_quantiser
 from reports.sylvie._scores import accuracy_claim, scores_of_systems
 from reports.sylvie._servers import PCIE3
 from reports.sylvie._testbed import FITTED, FOLLOWS, GRAPH_NOTES, SIDE_BYTES
@@ -81,7 +81,8 @@ def figure9(context: Context) -> Plot:
     """Epoch and accuracy against bits, Yelp on 6 GPUs of one server."""
     key, fit = "sylvie/figure9", PCIE3.fit(context)
     bed, paths = PCIE3.bed(context, "yelp"), context.figure_paths("sylvie/figure9")
-    times = dict(zip(BITS, bed.all_seconds([(m, fit, None) for m in BITS.values()], "bits"), strict=True))
+    found = dict(zip(BITS, bed.all_seconds([(m, fit, None) for m in BITS.values()], "bits"), strict=True))
+    times = {name: with_quantiser(seconds, bed) if "bit" in name else seconds for name, seconds in found.items()}
     rows = _bits(times)
     printed = {row.label.partition(", ")[2]: row.published or 0.0 for row in rows if row.quantity == "epoch time"}
     run = scores_of_systems(context, "yelp", "GraphSAGE", BITS)
@@ -104,7 +105,7 @@ def figure9(context: Context) -> Plot:
         key=key, title="Sylvie Fig. 9: bits, Yelp on one server",
         caption=f"Simulated epochs, hollow: printed. Accuracy: {run.data or 'the real graph'}.",
         paths=paths, rows=(*rows, gap), orderings=(sent, *judged),
-        assumptions=(FITTED, PCIE3.assumed, fit.text(), SAME_ALL_REDUCE, *GRAPH_NOTES, run.summary,
+        assumptions=(FITTED, PCIE3.assumed, fit.text(), PER_PEER, SAME_ALL_REDUCE, *GRAPH_NOTES, run.summary,
                      *judged_in(context, "sylvie"),
                      "its accuracies are not printed as numbers: those of FP32 and 1 bit are taken from Table 2"),
     )  # fmt: skip
@@ -130,7 +131,8 @@ def _bits(times: Mapping[str, Seconds]) -> tuple[Row, ...]:
             seconds_row(f"Yelp, {name}", "epoch time", float(line["epoch_s"]), ours["epoch"], fitted=fitted,
                         null=nulls[0]),
             seconds_row(f"Yelp, {name}", "communication", float(line["halo_s"]), ours["halo"],
-                        judge="none" if fitted else "error", null=nulls[1], note=FOLLOWS if fitted else QUANTISER),
+                        judge="none" if fitted else "error", null=nulls[1],
+                        note=FOLLOWS if fitted else QUANTISER * ("bit" in name)),
         ]  # fmt: skip
     text = select(load.text("sylvie"), dataset="yelp", model="GraphSAGE", setting="fp16")
     half = 100 * (1 - times["FP16"].comm / times["FP32"].comm)

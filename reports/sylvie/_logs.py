@@ -7,7 +7,7 @@ from reports.core.context import Context, demand
 from reports.core.predict import Fit
 from reports.core.table import Ordering, PaperTable, Row
 from reports.core.testbeds import AS_CODED, as_coded, logged_host_s, select, value
-from reports.sylvie._programs import LATE, SAR_MODEL, Component, as_timed, judged_epoch, system_seconds
+from reports.sylvie._programs import LATE, PER_PEER, SAR_MODEL, Component, as_timed, judged_epoch, system_seconds
 from reports.sylvie._testbed import (
     FITTED,
     FOLLOWS,
@@ -38,7 +38,7 @@ UNSYNCED = (
 )
 MEMORY = "MB of the framework: 2^20 bytes; what is alive at once, without the allocator's blocks and rests"
 LAUNCHED = "late rows: the logged halo starts them, the logged all-reduce waits for them (SY5); their sum is judged"
-QUANTISER = "logged with the quantiser's kernels, which are priced by their memory traffic"
+QUANTISER = "logged with the half of the quantiser that makes codes"
 AMAZON_WIDTH = (
     "GraphSAGE on Amazon is logged with width 128 on one server, and with 256 on two, whose volume and time "
     "are those of the script's 512"
@@ -106,7 +106,7 @@ def _component(context: Context, part: Component, title: str, *notes: str) -> Pa
 
 def _assumptions(fit: Fit) -> tuple[str, ...]:
     late = "PipeGCN is the authors' own code in fp32 with late rows, without smoothing"
-    told = (FITTED, SAR_MODEL, ROUNDS, fit.text(), *GRAPH_NOTES, CROSSING)
+    told = (FITTED, PER_PEER, SAR_MODEL, ROUNDS, fit.text(), *GRAPH_NOTES, CROSSING)
     return (*told, "mean epochs of 50 to 2000", AMAZON_WIDTH, late, f"BNS-GCN: {AS_CODED}")
 
 

@@ -12,7 +12,7 @@ from reports.core.table import Ordering, Plot, Row
 from reports.core.testbeds import TITLES, select, value
 from reports.draw.charts import colours_of, grouped, paper_parts, stacked
 from reports.draw.drawing import panels
-from reports.sylvie._programs import SAR_MODEL, Component, as_timed, judged_epoch, speed_ups
+from reports.sylvie._programs import PER_PEER, SAR_MODEL, Component, as_timed, judged_epoch, speed_ups
 from reports.sylvie._servers import OREGON
 from reports.sylvie._testbed import (
     FITTED,
@@ -125,7 +125,7 @@ def figure7(context: Context) -> Plot:
         assumptions=(
             "graphs and models are those of the authors' notebook, which draws numbers of a later program in place of "
             "Sylvie's: Sylvie-S and Sylvie-A are those of the same logs, which have the printed 7.0",
-            FITTED, fit.text(), OREGON.assumed, SAR_MODEL, ROUNDS, *GRAPH_NOTES,
+            FITTED, fit.text(), OREGON.assumed, PER_PEER, SAR_MODEL, ROUNDS, *GRAPH_NOTES,
         ),
     )  # fmt: skip
 

@@ -6,14 +6,29 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from reports.core import load
 from reports.core.predict import Fit, Seconds, Testbed
-from reports.core.testbeds import as_coded, program_host
-from reports.sylvie._testbed import METHOD_OF, GraphBed
+from reports.core.table import Fitted
+from reports.core.testbeds import as_coded, num_exchanging_layers, program_host, select
+from reports.sylvie._testbed import CLUSTER, METHOD_OF, ON_ONE_SERVER, GraphBed, settings_of
+from sims.cluster import load_cluster
 
 Component = Literal["epoch", "halo", "reduce", "compute"]
 """What the authors' program times."""
 
 LATE = ("PipeGCN", "Sylvie-A")  # their rows are used an epoch later
+QUANTISING = ("Sylvie-S", "Sylvie-A")
+OPERATORS = 7.5, 4.5  # of rows to codes and back, for a peer in an exchange: means of both directions, by the code
+MESSAGES = 3  # to each other rank in an exchange: codes, scales, minima
+OF_OPERATOR = "host's time of an operator of the quantiser"
+PER_PEER = (
+    "Sylvie's program quantises the rows for one other rank after the other (8 operators forwards, 7 backwards), and "
+    "turns theirs back in as many calls (3 and 6); codes, scales and minima go in 3 messages. A half of the quantiser "
+    "takes as long as its host needs for its operators, or as its memory traffic, whichever is longer. The time of an "
+    "operator is fitted on the two halves on one server in Fig. 10 (10.0 ms in 6 exchanges with 3 ranks); on two "
+    "servers, with 7, it has them within a tenth. Rows are quantised inside the exchange, and turned back after it, in "
+    "what is timed as computation; late rows are quantised beside the epoch, and turned back when they are used"
+)
 SAR_READINGS: dict[str, dict[str, Any]] = {
     "the scripts' width and depth": {},
     "the scripts' width, their graph layers alone": {"layers": "graph layers"},
@@ -63,7 +78,40 @@ def _timed(bed: Testbed, fit: Fit, system: str) -> Seconds:
     own = fit.of_program(*hosts.get(system, (fit.host, fit.host_per_part)))
     found = bed.seconds(as_coded(METHOD_OF[system]), own)
     hidden = min(found.comm, own.host_s(bed.parts)) if system in LATE else 0.0
-    return replace(found, epoch=found.epoch - hidden, comm=found.comm - hidden)
+    found = replace(found, epoch=found.epoch - hidden, comm=found.comm - hidden)
+    return with_quantiser(found, bed, late=system in LATE) if system in QUANTISING else found
+
+
+def with_quantiser(seconds: Seconds, bed: Testbed, *, late: bool = False) -> Seconds:
+    """An epoch of Sylvie as its program codes it (`PER_PEER`).
+
+    Args:
+        seconds: with the quantiser by its memory traffic alone, and one message to each other rank in an exchange.
+        bed: its testbed.
+        late: whether rows are an epoch late: they are turned into codes and sent beside the epoch, and turned into
+            rows again when they are used.
+    """
+    exchanges, each = 2 * num_exchanging_layers(bed.model), operator_s()
+    calls, source = exchanges * (bed.parts - 1), "the quantiser of Reddit, Sylvie-S, one server (Fig. 10)"
+    bed.context.fits[Fitted(testbed=CLUSTER, constant=OF_OPERATOR, value=1e6 * each, unit="us", row=source)] = None
+    quantise, dequantise = (max(calls * count * each, seconds.codec / 2) for count in OPERATORS)
+    transport = load_cluster(bed.cluster).transport
+    more = (MESSAGES - 1) * (exchanges * transport.operation.value + calls * transport.message.value)
+    codec, comm = (dequantise, seconds.comm) if late else (quantise + dequantise, seconds.comm + more)
+    kept = seconds.epoch - seconds.codec - seconds.comm
+    return replace(
+        seconds, epoch=kept + codec + comm, comm=comm, compute=seconds.compute - seconds.codec + codec, codec=codec,
+        decode=dequantise,
+    )  # fmt: skip
+
+
+def operator_s() -> float:
+    """Seconds of the host for one operator of Sylvie's quantiser: those of both of its halves on one server in Fig. 10,
+    over the operators that they are there."""
+    frame = select(load.published("sylvie-notebook"), figure="10", servers="1")
+    taken = sum(float(select(frame, part=part)["seconds"].iloc[0]) for part in ("quantise", "dequantise"))
+    calls = 2 * num_exchanging_layers(settings_of("reddit")) * (ON_ONE_SERVER - 1)
+    return taken / (calls * sum(OPERATORS))
 
 
 def judged_epoch(bed: Testbed, fit: Fit, system: str, over: float | None = None) -> dict[str, Any]:
@@ -79,12 +127,12 @@ def judged_epoch(bed: Testbed, fit: Fit, system: str, over: float | None = None)
 def as_timed(seconds: Seconds) -> dict[Component, float]:
     """An epoch and its components by what the timers of the authors' program hold.
 
-    They wait for the device before exchanges and at the all-reduce, which so holds what follows the last exchange. The
-    quantiser runs inside the exchange.
+    They wait for the device before exchanges and at the all-reduce, which so holds what follows the last exchange. Rows
+    are quantised inside the exchange, and made of codes again after it.
     """
     return {
-        "epoch": seconds.epoch, "halo": seconds.comm + seconds.codec, "reduce": seconds.reduce + seconds.tail,
-        "compute": seconds.logged,
+        "epoch": seconds.epoch, "halo": seconds.comm + seconds.codec - seconds.decode,
+        "reduce": seconds.reduce + seconds.tail, "compute": seconds.logged + seconds.decode,
     }  # fmt: skip
 
 

@@ -68,7 +68,8 @@ FITTED = (
     "GraphSAGE on one server and on two, the graph of the paper's study of bits, of which the logs hold every "
     "component on both. Device speed and what the program's host takes in an epoch are those with which both rows have "
     "their logged compute; what a process moves at most is from the epoch on one server, where hardly anything else "
-    "limits transfers, the bandwidth of links from the epoch on two, where the link between servers does. SAR and "
+    "limits transfers, the bandwidth of links from the epoch on two, where the link between servers does. Sylvie's own "
+    "quantiser has a fifth. SAR and "
     "BNS-GCN are other programs: no host is assumed of SAR's, and of BNS-GCN's the line through the least that was "
     "logged of it on one server (38.5 ms; Reddit, GAT) and on two (47.6 ms; Yelp, GAT), as in BNS-GCN's tables"
 )
