@@ -69,9 +69,8 @@ class OneServer:
 _OWN_CONSTANT = (
     "One constant is fitted on it: what a process moves at most, from Yelp's fp32 epoch; device, host and messages are "
     "those of the other logs, as the computation logged here is about theirs (0.067 s on 6, 0.050 s on 8 against "
-    "0.047 s on the 8 of two servers; Yelp, GraphSAGE). Its exchanges hold waiting for rank 0, which scores the model "
-    "on a thread meanwhile: without that the 8 GPUs take 0.33 s for Yelp's fp32 epoch, 0.066 s with one bit (0.55 and "
-    "0.10 s here)"
+    "0.047 s on the 8 of two servers; Yelp, GraphSAGE). Rank 0 scores the model on a thread meanwhile: logs of the 8 "
+    "GPUs without that have 0.33 s for Yelp's fp32 epoch and 0.066 s with one bit (0.55 and 0.10 s here)"
 )
 PCIE3 = OneServer(
     "6 GPUs on PCIe 3", "speed_pcie3", 6, f"{SERVER}:links.bus.bandwidth=12GB/s",

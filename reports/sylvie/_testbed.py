@@ -60,6 +60,7 @@ ATTENTION = {name: {"layers": 2, "hidden": 256} if name in ("reddit", "yelp") el
 """Of GAT, with one head, from the same."""
 EPOCHS = {"reddit": (2000, 200), "yelp": (2000, 1000), "ogbn-products": (500, 200), "amazon": (2000, 1000)}
 """Logged epochs of training: GraphSAGE and GCN, and GAT."""
+MIB = 2**20  # bytes; what the framework counts its memory in, and calls MB
 AMAZON_NODES = 1_255_968  # training nodes of Amazon, which alone are in the graph that trains
 
 FIT_GRAPH = "yelp"
@@ -68,10 +69,10 @@ FITTED = (
     "GraphSAGE on one server and on two, the graph of the paper's study of bits, of which the logs hold every "
     "component on both. Device speed and what the program's host takes in an epoch are those with which both rows have "
     "their logged compute; what a process moves at most is from the epoch on one server, where hardly anything else "
-    "limits transfers, the bandwidth of links from the epoch on two, where the link between servers does. Sylvie's own "
-    "quantiser has a fifth. SAR and "
-    "BNS-GCN are other programs: no host is assumed of SAR's, and of BNS-GCN's the line through the least that was "
-    "logged of it on one server (38.5 ms; Reddit, GAT) and on two (47.6 ms; Yelp, GAT), as in BNS-GCN's tables"
+    "limits transfers, the bandwidth of links from the epoch on two, where the link between servers does. Sylvie's "
+    "quantiser has a fifth, where it is timed. SAR and BNS-GCN are other programs: no host is assumed of SAR's, and of "
+    "BNS-GCN's the line through the least that was logged of it on one server (38.5 ms; Reddit, GAT) and on two (47.6 "
+    "ms; Yelp, GAT), as in BNS-GCN's tables"
 )
 FOLLOWS = "follows from the epoch and the compute that constants are fitted on"
 SETTING = (
@@ -83,16 +84,23 @@ HALO_ROWS = (
     "of other parts (assumed; BNS-GCN's volumes on 2 to 5 parts and its counts on 8 and 10 are 49 to 66, 72 to 92 and "
     "169 to 205 thousand for each other part of Reddit, Yelp and ogbn-products)"
 )
+BY_MEMORY = (
+    "rank 0's boundary nodes follow from logged memory where fp32, fp16 and 8 bits were logged of a run: the buffers "
+    "of received rows and gradients take 4, 2 and 1 bytes a value, and are twice what fp16 saves and 4/3 of what 8 "
+    "bits save, which agree within 0.5 %: 53.7, 96.2 and 244.7 thousand of Reddit, Yelp and ogbn-products on 4 parts "
+    "(47.8, 61.4 and 179 thousand are the mean), 51.9 thousand of Yelp on 6; the rest lies on the other ranks in equal "
+    "parts"
+)
 PARTS_DIFFER = (
-    "boundary nodes differ from part to part: Reddit's 8 as the METIS parts in BNS-GCN's Table 1, in their order; "
-    "others as METIS leaves them on the graphs measured by python -m benchmarks.boundary_edges, in a drawn order"
+    "other boundary nodes differ from part to part: Reddit's 8 as the METIS parts in BNS-GCN's Table 1, in their "
+    "order; others as METIS leaves them on the graphs measured by python -m benchmarks.boundary_edges, in a drawn order"
 )
 INPUT = (
     "Sylvie's program, which also stands for DGL and PipeGCN, sums GraphSAGE's input over neighbours once for the run; "
     "of GCN and GAT it keeps the input rows of boundary nodes, and sums them in every epoch. BNS-GCN's own program "
     "sums GCN's input once too; SAR exchanges it in every epoch"
 )
-GRAPH_NOTES = (HALO_ROWS, PARTS_DIFFER, METIS_LAW, SETTING, INPUT)
+GRAPH_NOTES = (HALO_ROWS, BY_MEMORY, PARTS_DIFFER, METIS_LAW, SETTING, INPUT)
 """What every table says of graphs and models."""
 
 
@@ -125,18 +133,35 @@ def halo_rows(name: str, parts: int = ON_TWO_SERVERS) -> float:
     return eight * (parts - 1) / (ON_TWO_SERVERS - 1)
 
 
+def rank_0_rows(name: str, parts: int) -> float | None:
+    """Boundary nodes of rank 0 by its logged memory (`BY_MEMORY`), mean of what it receives and sends; None where fp32,
+    fp16 and 8 bits were not logged of the same run of GraphSAGE."""
+    frame = load.published("sylvie-logs-one-server")
+    frame = select(frame, dataset=name, model="graphsage", partitions=float(parts), pipeline="False")
+    peaks = {line.precision: float(line.peak_memory_mb) * MIB for line in frame.itertuples()}
+    if not {"fp32", "fp16", "int8"} <= peaks.keys():
+        return None
+    buffers = [2 * (peaks["fp32"] - peaks["fp16"]), 4 / 3 * (peaks["fp32"] - peaks["int8"])]
+    model = settings_of(name)
+    return sum(buffers) / 2 / (2 * num_exchanging_layers(model) * int(model["hidden"]) * 4)
+
+
 def boundary_of(name: str, parts: int, share: float = 1.0) -> dict[str, Any] | list[int]:
-    """Boundary nodes of every part: those of Reddit on 8 in the proportions of BNS-GCN's Table 1, else by METIS' law.
+    """Boundary nodes of every part: rank 0's where its memory tells them, with the rest in equal parts on others; those
+    of Reddit on 8 in the proportions of BNS-GCN's Table 1; else by METIS' law.
 
     The 10 METIS parts there are cut anew into 8, in their order. `share`: boundary nodes over those of `halo_rows`.
     """
-    halo = share * halo_rows(name, parts)
+    halo, first = share * halo_rows(name, parts), rank_0_rows(name, parts)
+    if first is not None:
+        others = (halo - share * first) / (parts - 1)
+        return [round(share * first), *(round(others) for _ in range(parts - 1))]
     if (name, parts) != ("reddit", ON_TWO_SERVERS):
         return uneven(name, round(halo / parts), parts)
     frame = select(load.published("bns-gcn-table1"), dataset=name, metric="boundary_nodes")
     counts = [0.0, *accumulate(frame.sort_values("partition_index")["value"])]
     edges = np.interp(np.linspace(0, len(counts) - 1, parts + 1), range(len(counts)), counts)
-    return [round(halo * share) for share in np.diff(edges) / counts[-1]]
+    return [round(halo * part) for part in np.diff(edges) / counts[-1]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,6 +44,7 @@ from reports.sylvie._testbed import (
     halo_rows,
     logged,
     logged_epochs,
+    rank_0_rows,
     settings_of,
     sylvie_bed,
     training_of,
@@ -177,7 +178,31 @@ def test_two_servers_hold_eight_parts_and_one_holds_four(context: Context) -> No
     reddit = boundary_of("reddit", 8)
     assert isinstance(reddit, list) and sum(reddit) == pytest.approx(halo_rows("reddit"), rel=1e-4)
     assert max(reddit) > 1.5 * halo_rows("reddit") / 8
-    assert boundary_of("yelp", 4) == {"mean": round(halo_rows("yelp") * 3 / 7 / 4), "spread": round(halo_spread(4), 3)}
+    amazon_in_4 = {"mean": round(halo_rows("amazon") * 3 / 7 / 4), "spread": round(halo_spread(4), 3)}
+    assert boundary_of("amazon", 4) == amazon_in_4
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "rows"),
+    [("reddit", 4, 53_750), ("yelp", 4, 96_170), ("ogbn-products", 4, 244_680), ("yelp", 6, 51_910)],
+)
+def test_rank_0_has_the_boundary_nodes_that_its_memory_says(name: str, parts: int, rows: int) -> None:
+    """The same by what fp16 saves and by what 8 bits save, and by GCN and GAT, whose layers are others."""
+    frame = published("sylvie-logs-one-server")
+    frame = frame[(frame["dataset"] == name) & (frame["partitions"] == parts) & (frame["pipeline"] == "False")]
+    found = []
+    for _, run in frame.groupby(["model", "layers", "hidden"]):
+        peak = {line.precision: float(line.peak_memory_mb) for line in run.itertuples()}
+        layers, hidden = int(run["layers"].iloc[0]), int(run["hidden"].iloc[0])
+        exchanged = layers - 1 - (2 if name == "yelp" and run["model"].iloc[0] != "gat" else 0)
+        for saved in (2 * (peak["fp32"] - peak["fp16"]), 4 / 3 * (peak["fp32"] - peak["int8"])):
+            found.append(saved * 2**20 / (exchanged * 2 * 4 * hidden))
+    assert len(found) == (2 if parts == 6 else 6)
+    assert all(one == pytest.approx(rows, rel=0.05) for one in found)
+    first, *others = boundary_of(name, parts)
+    assert first == pytest.approx(rows, abs=20) and len(others) == parts - 1 and len(set(others)) == 1
+    assert first + sum(others) == pytest.approx(halo_rows(name, parts), rel=1e-4)
+    assert rank_0_rows(name, 8) is None
 
 
 def test_components_that_bns_gcn_times_without_its_gpu_are_not_judged(context: Context, made_up: None) -> None:
