@@ -7,7 +7,16 @@ from reports.core.context import Context, demand
 from reports.core.predict import Fit
 from reports.core.table import Ordering, PaperTable, Row
 from reports.core.testbeds import AS_CODED, as_coded, logged_host_s, select, value
-from reports.sylvie._programs import LATE, PER_PEER, SAR_MODEL, Component, as_timed, judged_epoch, system_seconds
+from reports.sylvie._programs import (
+    LATE,
+    PER_PEER,
+    SAR_MODEL,
+    Component,
+    as_timed,
+    beds_for,
+    judged_epoch,
+    system_seconds,
+)
 from reports.sylvie._testbed import (
     FITTED,
     FOLLOWS,
@@ -217,5 +226,6 @@ def _footprint(context: Context) -> list[Row]:
 
 def peak_mib(context: Context, log: Logged, method: str) -> float:
     """The largest peak of a rank, in MiB."""
-    (record,) = context.runs([log.bed(context).config(method, constants(context))])
+    bed = beds_for(log.bed(context), log.system)[0]
+    (record,) = context.runs([bed.config(method, constants(context))])
     return float(max(demand(record)["epochs"][-1]["peak_memory"])) / MIB
