@@ -104,7 +104,7 @@ def test_fitted_rows_and_what_follows_from_them_are_no_predictions(context: Cont
         fitted = [row.label for row in rows if row.how == "fitted"]
         assert fitted == (anchors if name in ("epochs", "compute") else []), name
     assert not any(row.counts for row in tables["halo"] if row.label in anchors)
-    uncounted = [row.label for row in tables["epochs"] if not row.counts]
+    uncounted = [row.label for row in tables["epochs"] if not row.counts and row.judge != "readings"]
     assert sorted(uncounted) == sorted(
         [*anchors, "Reddit, GAT, BNS-GCN, one server", "Yelp, GAT, BNS-GCN, two servers"]
     )
