@@ -21,13 +21,12 @@ from reports.core.table import Fitted
 ROUNDS = 8  # secant steps at most
 HIT = 0.002  # relative distance from the printed epoch at which a fit is done
 
-Free = Literal["bandwidth", "process", "messages", "software"]
+Free = Literal["bandwidth", "process", "messages"]
 OF_LINKS, OF_DEVICE, OF_HOST = "factor on the bandwidth of links", "factor on device speed", "host in an epoch"
 CONSTANTS: dict[Free, str] = {
     "bandwidth": "factor on bandwidths",
     "process": "factor on the ceiling of a process",
     "messages": "factor on the fixed time of a message",
-    "software": "factor on the time of the host's software",
 }
 """What one row of epochs can tell; device speed and host are told by two (`device_and_host`)."""
 
@@ -43,7 +42,6 @@ class Fit:
         messages: factor on the seconds that software takes for a message, whatever its size.
         host: seconds of an epoch in which the host of a paper's program keeps its device waiting; a part of compute.
         host_per_part: the same for every other part of the graph, where the program works for one after the other.
-        software: factor on the seconds of what processes move, of messages, and of the host.
     """
 
     bandwidth: float = 1.0
@@ -52,7 +50,6 @@ class Fit:
     messages: float = 1.0
     host: float = 0.0
     host_per_part: float = 0.0
-    software: float = 1.0
 
     def text(self) -> str:
         """One sentence with the values, for a table's assumptions."""
@@ -63,7 +60,6 @@ class Fit:
         factors += [f"time of messages x {self.messages:.3g}"] if self.messages != 1.0 else []
         each = f" and {1e3 * self.host_per_part:.3g} ms for every other part" if self.host_per_part else ""
         factors += [f"host {1e3 * self.host:.3g} ms an epoch{each}"] if self.host or each else []
-        factors += [f"time of the host's software x {self.software:.3g}"] if self.software != 1.0 else []
         return "constants: " + (", ".join(factors) or "none")
 
     def of_program(self, host: float, per_part: float = 0.0) -> Fit:
@@ -72,7 +68,7 @@ class Fit:
 
     def host_s(self, parts: int) -> float:
         """Seconds of an epoch of so many parts that the host takes."""
-        return self.software * (self.host + self.host_per_part * (parts - 1))
+        return self.host + self.host_per_part * (parts - 1)
 
     def timed(self, record: Mapping[str, Any]) -> Seconds:
         """The median epoch of a run with these constants, with what the host takes. Raises InputError if it failed."""
@@ -92,6 +88,7 @@ class Seconds:
     reduce: float
     wait: float = 0.0  # for other ranks, which compute for longer
     tail: float = 0.0  # of compute: after the last exchange of the epoch
+    decode: float = 0.0  # of codec: turning received codes into rows, where it is priced apart
     blocked: Mapping[str, float] = field(default_factory=dict)  # label of effects -> waiting for them
 
     @classmethod
@@ -226,8 +223,7 @@ class Testbed:
         raise InputError(f"no {free} gives {printed_s:.3g} s: {now.epoch:.3g} s after {ROUNDS} trials ({source})")
 
     def _cluster(self, fit: Fit) -> str:
-        process = (fit.bandwidth if fit.process is None else fit.process) / fit.software
-        linked = messages_slowed(all_faster(self.cluster, fit.bandwidth, process), fit.software * fit.messages)
+        linked = messages_slowed(all_faster(self.cluster, fit.bandwidth, fit.process), fit.messages)
         return hosts_slowed(linked, self.parts, fit.compute)
 
     def _dataset(self) -> str:
@@ -276,9 +272,7 @@ def _slowed(start: Fit, free: Free, factor: float) -> Fit:
         return replace(start, bandwidth=start.bandwidth / factor)
     if free == "process":
         return replace(start, process=(start.bandwidth if start.process is None else start.process) / factor)
-    if free == "messages":
-        return replace(start, messages=start.messages * factor)
-    return replace(start, software=start.software * factor)
+    return replace(start, messages=start.messages * factor)
 
 
 def parts_of(nodes: int, edges: int, features: int, classes: int, **parts: Any) -> dict[str, Any]:

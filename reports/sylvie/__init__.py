@@ -7,7 +7,7 @@ from collections.abc import Callable
 from reports.core.context import Context
 from reports.core.table import PaperTable, Plot
 from reports.sylvie._curves import figure8, figure9
-from reports.sylvie._figures import figure1, figure2, figure5, figure6, figure7, figure10
+from reports.sylvie._figures import figure1, figure5, figure6, figure10
 from reports.sylvie._logs import (
     compute_logged,
     epochs_logged,
@@ -16,6 +16,7 @@ from reports.sylvie._logs import (
     reduce_logged,
     section5,
 )
+from reports.sylvie._one_server import figure2, figure7
 from reports.sylvie._scores import table1, table2, table4
 from reports.sylvie._times import table3
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from reports.core import load
 from reports.core.context import Context, demand
 from reports.core.predict import Fit
 from reports.core.table import Ordering, PaperTable, Row
 from reports.core.testbeds import AS_CODED, as_coded, logged_host_s, select, value
+from reports.sylvie._programs import (
+    LATE,
+    PER_PEER,
+    SAR_MODEL,
+    Component,
+    as_timed,
+    beds_for,
+    judged_epoch,
+    system_seconds,
+)
 from reports.sylvie._testbed import (
     FITTED,
     FOLLOWS,
     GRAPH_NOTES,
-    LATE,
     METHOD_OF,
+    MIB,
     ON_ONE_SERVER,
     ON_TWO_SERVERS,
     Logged,
@@ -22,12 +30,9 @@ from reports.sylvie._testbed import (
     constants,
     logged,
     null_for,
-    system_seconds,
 )
 from reports.sylvie._times import CROSSING, ROUNDS
 
-Component = Literal["halo", "reduce", "compute"]
-MIB = 2**20  # bytes; what the framework counts its memory in, and calls MB
 WAITS = (
     "logged on rank 0: also its wait for ranks with more boundary rows or edges (SY5), which differ from rank 0's by "
     "METIS; ours is the mean over ranks"
@@ -42,7 +47,7 @@ UNSYNCED = (
 )
 MEMORY = "MB of the framework: 2^20 bytes; what is alive at once, without the allocator's blocks and rests"
 LAUNCHED = "late rows: the logged halo starts them, the logged all-reduce waits for them (SY5); their sum is judged"
-QUANTISER = "logged with the quantiser's kernels, which are priced by their memory traffic"
+QUANTISER = "logged with the half of the quantiser that makes codes"
 AMAZON_WIDTH = (
     "GraphSAGE on Amazon is logged with width 128 on one server, and with 256 on two, whose volume and time "
     "are those of the script's 512"
@@ -59,6 +64,10 @@ LOGGED_HOST = (
     "would have 11 and 14 ms of it, other models and graphs 17 to 30, ogbn-products 55 to 115 and Amazon's GCN less "
     "than nothing; rank 0 has another part of another size on two servers, of which neither nodes nor edges are printed"
 )
+GCN_INPUT = (
+    "GCN: by the public program its input is summed in every epoch, by which ours takes longer than GraphSAGE; logs "
+    "have both about level, on Reddit within 1 %"
+)
 OWN_HOST = "a row that says what the host of BNS-GCN's program takes"
 CODES = "logged: 3 to 4 GB over fp32 on one server, whatever the graph, of buffers that the model does not have"
 REPEATED = "repeats the number of another row"
@@ -72,9 +81,9 @@ def epochs_logged(context: Context) -> PaperTable:
         of_host = log.system == "BNS-GCN" and log.compute == logged_host_s(log.parts)
         rows.append(
             Row(label=f"{log.label}, {_where(log)}", quantity="epoch", unit="s", published=log.epoch,
-                ours=_ours(context, log, fit)["epoch"], how="fitted" if log.fitted else "simulated",
-                judge="none" if of_host else "error", null=None if log.fitted else null,
-                note=ROUNDS if log.system == "SAR" else OWN_HOST * of_host, at=(log.label, _where(log)))
+                how="fitted" if log.fitted else "simulated", null=None if log.fitted else null,
+                note=ROUNDS if log.system == "SAR" else OWN_HOST * of_host, at=(log.label, _where(log)),
+                **{"judge": "none" if of_host else "error", **judged_epoch(log.bed(context), fit, log.system)})
         )  # fmt: skip
     return PaperTable(
         key="sylvie/logs-epochs", title="Sylvie's public logs: epochs on two servers of 4 GPUs, and on one (s)",
@@ -94,7 +103,7 @@ def reduce_logged(context: Context) -> PaperTable:
 
 def compute_logged(context: Context) -> PaperTable:
     """Computation."""
-    return _component(context, "compute", "computation", TAIL, UNSYNCED, LOGGED_HOST, EDGES)
+    return _component(context, "compute", "computation", TAIL, UNSYNCED, LOGGED_HOST, EDGES, GCN_INPUT)
 
 
 def _component(context: Context, part: Component, title: str, *notes: str) -> PaperTable:
@@ -110,7 +119,7 @@ def _component(context: Context, part: Component, title: str, *notes: str) -> Pa
 
 def _assumptions(fit: Fit) -> tuple[str, ...]:
     late = "PipeGCN is the authors' own code in fp32 with late rows, without smoothing"
-    told = (FITTED, ROUNDS, fit.text(), *GRAPH_NOTES, CROSSING)
+    told = (FITTED, PER_PEER, SAR_MODEL, ROUNDS, fit.text(), *GRAPH_NOTES, CROSSING)
     return (*told, "mean epochs of 50 to 2000", AMAZON_WIDTH, late, f"BNS-GCN: {AS_CODED}")
 
 
@@ -147,16 +156,9 @@ def _sum_of(context: Context, log: Logged, fit: Fit) -> Row:
     )  # fmt: skip
 
 
-def _ours(context: Context, log: Logged, fit: Fit) -> dict[Component | Literal["epoch"], float]:
-    """The logs' components of a modelled epoch, by what their timers hold (TAIL).
-
-    The quantiser runs inside the exchange.
-    """
-    seconds = system_seconds(log.bed(context), fit, log.system)
-    return {
-        "epoch": seconds.epoch, "halo": seconds.comm + seconds.codec, "reduce": seconds.reduce + seconds.tail,
-        "compute": seconds.logged,
-    }  # fmt: skip
+def _ours(context: Context, log: Logged, fit: Fit) -> dict[Component, float]:
+    """The components of a modelled epoch of a logged run."""
+    return as_timed(system_seconds(log.bed(context), fit, log.system))
 
 
 def _note(log: Logged, part: Component) -> str:
@@ -168,7 +170,7 @@ def _note(log: Logged, part: Component) -> str:
         return FOLLOWS if log.fitted else QUANTISER if log.system == "Sylvie-S" else ""
     if part == "reduce":
         return WAITS
-    return EDGES if log.name == "amazon" else LOGGED_HOST
+    return EDGES if log.name == "amazon" else GCN_INPUT if log.model == "GCN" else LOGGED_HOST
 
 
 def memory_logged(context: Context) -> PaperTable:
@@ -224,5 +226,6 @@ def _footprint(context: Context) -> list[Row]:
 
 def peak_mib(context: Context, log: Logged, method: str) -> float:
     """The largest peak of a rank, in MiB."""
-    (record,) = context.runs([log.bed(context).config(method, constants(context))])
+    bed = beds_for(log.bed(context), log.system)[0]
+    (record,) = context.runs([bed.config(method, constants(context))])
     return float(max(demand(record)["epochs"][-1]["peak_memory"])) / MIB

@@ -6,26 +6,25 @@ The paper prints neither depths nor widths nor how many ranks train. The logs (`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from harness.workloads import METIS_LAW
 from reports.core import load
 from reports.core.context import Context
 from reports.core.null_models import Null
-from reports.core.predict import GRADIENT_HOOKS, Fit, Seconds, Testbed, device_and_host, parts_of
+from reports.core.predict import GRADIENT_HOOKS, Fit, Testbed, device_and_host, parts_of
 from reports.core.testbeds import (
     SPREAD,
     TITLES,
-    as_coded,
     halo_of,
     num_exchanging_layers,
-    program_host,
     select,
     shape,
     trainable,
@@ -61,18 +60,19 @@ ATTENTION = {name: {"layers": 2, "hidden": 256} if name in ("reddit", "yelp") el
 """Of GAT, with one head, from the same."""
 EPOCHS = {"reddit": (2000, 200), "yelp": (2000, 1000), "ogbn-products": (500, 200), "amazon": (2000, 1000)}
 """Logged epochs of training: GraphSAGE and GCN, and GAT."""
+MIB = 2**20  # bytes; what the framework counts its memory in, and calls MB
 AMAZON_NODES = 1_255_968  # training nodes of Amazon, which alone are in the graph that trains
 
 FIT_GRAPH = "yelp"
-LATE = ("PipeGCN", "Sylvie-A")  # their rows are used an epoch later
 FITTED = (
     "four constants for all graphs, models, methods and numbers of servers, from two logged rows: Yelp's fp32 "
     "GraphSAGE on one server and on two, the graph of the paper's study of bits, of which the logs hold every "
     "component on both. Device speed and what the program's host takes in an epoch are those with which both rows have "
     "their logged compute; what a process moves at most is from the epoch on one server, where hardly anything else "
-    "limits transfers, the bandwidth of links from the epoch on two, where the link between servers does. SAR and "
-    "BNS-GCN are other programs: no host is assumed of SAR's, and of BNS-GCN's the line through the least that was "
-    "logged of it on one server (38.5 ms; Reddit, GAT) and on two (47.6 ms; Yelp, GAT), as in BNS-GCN's tables; "
+    "limits transfers, the bandwidth of links from the epoch on two, where the link between servers does. Sylvie's "
+    "quantiser has a fifth, where it is timed. SAR and BNS-GCN are other programs: no host is assumed of SAR's, and of "
+    "BNS-GCN's the line through the least that was logged of it on one server (38.5 ms; Reddit, GAT) and on two (47.6 "
+    "ms; Yelp, GAT), as in BNS-GCN's tables; "
     f"{GRADIENT_HOOKS}"
 )
 FOLLOWS = "follows from the epoch and the compute that constants are fitted on"
@@ -85,23 +85,35 @@ HALO_ROWS = (
     "of other parts (assumed; BNS-GCN's volumes on 2 to 5 parts and its counts on 8 and 10 are 49 to 66, 72 to 92 and "
     "169 to 205 thousand for each other part of Reddit, Yelp and ogbn-products)"
 )
-PARTS_DIFFER = (
-    "boundary nodes differ from part to part: Reddit's 8 as the METIS parts in BNS-GCN's Table 1, in their order; "
-    "others as METIS leaves them on the graphs measured by python -m benchmarks.boundary_edges, in a drawn order"
+BY_MEMORY = (
+    "rank 0's boundary nodes follow from logged memory where fp32, fp16 and 8 bits were logged of a run: the buffers "
+    "of received rows and gradients take 4, 2 and 1 bytes a value, and are twice what fp16 saves and 4/3 of what 8 "
+    "bits save, which agree within 0.5 %: 53.7, 96.2 and 244.7 thousand of Reddit, Yelp and ogbn-products on 4 parts "
+    "(47.8, 61.4 and 179 thousand are the mean), 51.9 thousand of Yelp on 6; the rest lies on the other ranks in equal "
+    "parts"
 )
-GRAPH_NOTES = (HALO_ROWS, PARTS_DIFFER, METIS_LAW, SETTING)
+PARTS_DIFFER = (
+    "other boundary nodes differ from part to part: Reddit's 8 as the METIS parts in BNS-GCN's Table 1, in their "
+    "order; others as METIS leaves them on the graphs measured by python -m benchmarks.boundary_edges, in a drawn order"
+)
+INPUT = (
+    "Sylvie's program, which also stands for DGL and PipeGCN, sums GraphSAGE's input over neighbours once for the run; "
+    "of GCN and GAT it keeps the input rows of boundary nodes, and sums them in every epoch. BNS-GCN's own program "
+    "sums GCN's input once too; SAR exchanges it in every epoch"
+)
+GRAPH_NOTES = (HALO_ROWS, BY_MEMORY, PARTS_DIFFER, METIS_LAW, SETTING, INPUT)
 """What every table says of graphs and models."""
 
 
 def settings_of(name: str, model: str = "GraphSAGE") -> dict[str, Any]:
-    """Settings of a model, by its printed name, on a graph.
+    """Settings of a model, by its printed name, on a graph, in Sylvie's program (`INPUT`).
 
-    The input is summed once; attention cannot do that and keeps the inputs of boundary nodes. DGL's has values for
-    every edge.
+    DGL's attention has values for every edge.
     """
-    made = {"model": MODEL_OF[model], "norm": "layer", "layer0": "precompute", **LAYERS[name]}
+    layer0 = "precompute" if model == "GraphSAGE" else "cache"
+    made = {"model": MODEL_OF[model], "norm": "layer", "layer0": layer0, **LAYERS[name]}
     if model == "GAT":
-        made |= {**ATTENTION[name], "linear_layers": 0, "heads": 1, "layer0": "cache", "attention": "composed"}
+        made |= {**ATTENTION[name], "linear_layers": 0, "heads": 1, "attention": "composed"}
     return made
 
 
@@ -122,18 +134,52 @@ def halo_rows(name: str, parts: int = ON_TWO_SERVERS) -> float:
     return eight * (parts - 1) / (ON_TWO_SERVERS - 1)
 
 
-def boundary_of(name: str, parts: int) -> dict[str, Any] | list[int]:
-    """Boundary nodes of every part: those of Reddit on 8 in the proportions of BNS-GCN's Table 1, else by METIS' law.
+def rank_0_rows(name: str, parts: int) -> float | None:
+    """Boundary nodes of rank 0 by its logged memory (`BY_MEMORY`), mean of what it receives and sends; None where fp32,
+    fp16 and 8 bits were not logged of the same run of GraphSAGE."""
+    frame = load.published("sylvie-logs-one-server")
+    frame = select(frame, dataset=name, model="graphsage", partitions=float(parts), pipeline="False")
+    peaks = {line.precision: float(line.peak_memory_mb) * MIB for line in frame.itertuples()}
+    if not {"fp32", "fp16", "int8"} <= peaks.keys():
+        return None
+    buffers = [2 * (peaks["fp32"] - peaks["fp16"]), 4 / 3 * (peaks["fp32"] - peaks["int8"])]
+    model = settings_of(name)
+    return sum(buffers) / 2 / (2 * num_exchanging_layers(model) * int(model["hidden"]) * 4)
 
-    The 10 METIS parts there are cut anew into 8, in their order.
+
+def boundary_of(name: str, parts: int, share: float = 1.0) -> dict[str, Any] | list[int]:
+    """Boundary nodes of every part: rank 0's where its memory tells them, with the rest in equal parts on others; those
+    of Reddit on 8 in the proportions of BNS-GCN's Table 1; else by METIS' law.
+
+    The 10 METIS parts there are cut anew into 8, in their order. `share`: boundary nodes over those of `halo_rows`.
     """
-    halo = halo_rows(name, parts)
+    halo, first = share * halo_rows(name, parts), rank_0_rows(name, parts)
+    if first is not None:
+        others = (halo - share * first) / (parts - 1)
+        return [round(share * first), *(round(others) for _ in range(parts - 1))]
     if (name, parts) != ("reddit", ON_TWO_SERVERS):
         return uneven(name, round(halo / parts), parts)
     frame = select(load.published("bns-gcn-table1"), dataset=name, metric="boundary_nodes")
     counts = [0.0, *accumulate(frame.sort_values("partition_index")["value"])]
     edges = np.interp(np.linspace(0, len(counts) - 1, parts + 1), range(len(counts)), counts)
-    return [round(halo * share) for share in np.diff(edges) / counts[-1]]
+    return [round(halo * part) for part in np.diff(edges) / counts[-1]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphBed(Testbed):
+    """A testbed that knows the name of its graph."""
+
+    graph: str
+
+    def whole(self, model: Mapping[str, Any]) -> Testbed:
+        """The same servers and number of parts with all nodes of the graph, and another model.
+
+        Boundary nodes are in proportion to nodes.
+        """
+        (nodes, *_), (everything, *more) = trained_shape(self.graph), shape(self.graph, whole=True)
+        edges, features, classes = more
+        described = _described(self.graph, (everything, edges, features, classes), self.parts, everything / nodes)
+        return replace(self, model=model, workload=described)
 
 
 def sylvie_bed(
@@ -144,16 +190,26 @@ def sylvie_bed(
     parts: int = ON_TWO_SERVERS,
     cluster: str = CLUSTER,
     **changed: Any,
-) -> Testbed:
+) -> GraphBed:
     """A graph in parts of equally many nodes; settings of the model may be changed."""
+    described, settings = _described(name, trained_shape(name), parts), {**settings_of(name, model), **changed}
+    return GraphBed(
+        context=context, cluster=cluster, model=settings, workload=described, parts=parts, hooks=True, graph=name
+    )  # fmt: skip
+
+
+def trained_shape(name: str) -> tuple[int, int, int, int]:
+    """Nodes, directed edges, features and classes of the graph that Sylvie's program trains on."""
     nodes, edges, features, classes = shape(name)
     if name == "amazon":
         nodes, edges = AMAZON_NODES, round(edges * (AMAZON_NODES / nodes) ** 2)
-    cut: dict[str, Any] = {"count": parts, "partitioner": "metis", "boundary": boundary_of(name, parts)}
-    cut["degrees"] = {"spread": SPREAD}
-    described = parts_of(nodes, edges, features, classes, **cut)
-    model_settings = {**settings_of(name, model), **changed}
-    return Testbed(context=context, cluster=cluster, model=model_settings, workload=described, parts=parts, hooks=True)
+    return nodes, edges, features, classes
+
+
+def _described(name: str, counts: tuple[int, int, int, int], parts: int, share: float = 1.0) -> dict[str, Any]:
+    """A graph in parts as a workload; `share`: its boundary nodes over those of the graph that trains."""
+    boundary = boundary_of(name, parts, share)
+    return parts_of(*counts, count=parts, partitioner="metis", boundary=boundary, degrees={"spread": SPREAD})
 
 
 def anchor(parts: int) -> Logged:
@@ -176,28 +232,6 @@ def constants(context: Context) -> Fit:
     return fit
 
 
-def crowded(context: Context, name: str, model: str = "GraphSAGE") -> Testbed:
-    """A graph on the 8 GPUs of one server."""
-    return sylvie_bed(context, name, model, cluster=SERVER)
-
-
-def crowded_fit(context: Context) -> Fit:
-    """The time of the host's software with 8 GPUs in one server, from Yelp's FP32 epoch there (Sec. 4.3)."""
-    frame = select(load.text("sylvie"), dataset=FIT_GRAPH, setting="fp32", metric="epoch_time")
-    return crowded(context, FIT_GRAPH).fitted(
-        "vanilla", value(frame), source="Yelp's FP32 epoch on 8 GPUs of one server (Fig. 9)", free="software",
-        start=constants(context), testbed=f"{CLUSTER}, 8 GPUs in one server",
-    )  # fmt: skip
-
-
-CROWDED = (
-    "8 GPUs in one server, as Fig. 9 says, are a testbed of its own: its 0.99 s of communication on Yelp are far from "
-    "the 0.20 s that the logs have for 4, and no logs of it are public. One constant is fitted on that epoch: the time "
-    "of what the host's software does (what a process moves, messages, the host's part of an epoch, of every program); "
-    "all else is as on 4. Twice as many processes on the cores of the host explain a factor of 2 of it, not the rest"
-)
-
-
 @dataclass(frozen=True)
 class Case:
     """A graph on the two servers, with the constants of the testbed."""
@@ -216,27 +250,6 @@ class Case:
 def case(context: Context, name: str, model: str = "GraphSAGE") -> Case:
     """A model on 4 GPUs of each of two servers."""
     return Case(name, sylvie_bed(context, name, model), constants(context), halo_rows(name))
-
-
-def bed_for(bed: Testbed, system: str) -> Testbed:
-    """The testbed of a system: SAR exchanges the input layer in every epoch, all others sum or keep it once."""
-    return replace(bed, model={**bed.model, "layer0": "exchange"}) if system == "SAR" else bed
-
-
-def system_seconds(bed: Testbed, fit: Fit, system: str) -> Seconds:
-    """One epoch of a system by its printed name, with the host of its program: BNS-GCN's also with the draws of its
-    authors' program (`AS_CODED`). Late rows travel while the host works."""
-    hosts = {"BNS-GCN": program_host(), "SAR": (0.0, 0.0)}
-    own = fit.of_program(*hosts.get(system, (fit.host, fit.host_per_part)))
-    found = bed_for(bed, system).seconds(as_coded(METHOD_OF[system]), own)
-    hidden = min(found.comm, own.host_s(bed.parts)) if system in LATE else 0.0
-    return replace(found, epoch=found.epoch - hidden, comm=found.comm - hidden)
-
-
-def speed_ups(bed: Testbed, fit: Fit, systems: Sequence[str]) -> dict[str, float]:
-    """Epochs per second over DGL's by printed name of the system."""
-    base = bed.seconds(METHOD_OF["DGL"], fit).epoch
-    return {system: base / system_seconds(bed, fit, system).epoch for system in systems}
 
 
 def sent_bytes(model: Mapping[str, Any], halo: float, system: str) -> float:
@@ -309,18 +322,23 @@ _SAR_LOG = {ON_ONE_SERVER: "sar/sar_n4.csv", ON_TWO_SERVERS: "sar/sar_n8_2node.c
 def logged(parts: int) -> tuple[Logged, ...]:
     """Rows of the logs at a number of parts that are systems of Table 2, by graph and model."""
     frame = load.published("sylvie-logs")
-    frame = frame[(frame["partitions"] == parts) & frame["synchronise_every"].isin(["NA", ""])]
-    found = [_read(line, parts) for line in frame.itertuples()]
+    return read_rows(frame[frame["partitions"] == parts], parts, _SAR_LOG[parts])
+
+
+def read_rows(frame: pd.DataFrame, parts: int, sar: str) -> tuple[Logged, ...]:
+    """Lines of logs as rows, by graph and model: those that are systems of Table 2. `sar`: the end of SAR's file."""
+    frame = frame[frame["synchronise_every"].isin(["NA", ""])]
+    found = [_read(line, parts, sar) for line in frame.itertuples()]
     place = {key: at for at, key in enumerate((n, m, s) for n in GRAPHS for m in MODEL_OF for s in METHOD_OF)}
     return tuple(sorted((row for row in found if row), key=lambda row: place[row.name, row.model, row.system]))
 
 
-def _read(line: Any, parts: int) -> Logged | None:
+def _read(line: Any, parts: int, sar: str) -> Logged | None:
     """A line as a row; None for models, codes and machines that are in no table of the paper."""
     models = {"graphsage": "GraphSAGE", "gcn": "GCN", "gat": "GAT"}
     system = _OWN.get((line.precision, line.pipeline), "")
     if line.system == "SAR":
-        system = "SAR" if line.source_file.endswith(_SAR_LOG[parts]) else ""
+        system = "SAR" if line.source_file.endswith(sar) else ""
     elif line.system.startswith("BNS-GCN"):
         system = "BNS-GCN"
     if line.model not in models or not system:

@@ -8,13 +8,13 @@ from reports.core import load
 from reports.core.context import Context
 from reports.core.table import Ordering, PaperTable, Row
 from reports.core.testbeds import TITLES, seconds_row, select, value
+from reports.sylvie._programs import PER_PEER, as_timed, system_seconds
 from reports.sylvie._testbed import (
     FIT_GRAPH,
     FITTED,
     FOLLOWS,
     GRAPH_NOTES,
     GRAPHS,
-    METHOD_OF,
     SIDE_BYTES,
     Case,
     case,
@@ -28,7 +28,7 @@ WAITS = (
     "DGL's printed remainder outside communication is all-reduce that waits for ranks with more boundary rows (SY5, by "
     "the logs); modelled ranks wait less, as their parts differ less or lie otherwise on the servers"
 )
-QUANTISER = "the printed communication holds the quantiser, here priced by its memory traffic"
+QUANTISER = "the communication holds the half of the quantiser that makes codes"
 ROUNDS = (
     "SAR exchanges the input layer too, and fetches one remote part after the other; the barrier that its code has "
     "over gloo after every part is not priced"
@@ -74,6 +74,7 @@ def table3(context: Context) -> PaperTable:
             *GRAPH_NOTES,
             CROSSING,
             WAITS,
+            PER_PEER,
             f"{SIDE_BYTES} bytes of side information per row, read off the four printed scales (SY2)",
         ),
     )
@@ -84,7 +85,7 @@ def case_rows(made: Case) -> tuple[list[Row], tuple[float, float]]:
     frame = select(load.published("sylvie-table3"), dataset=made.name)
     rows, epochs = [], []
     for printed in ("DGL", "Sylvie-S"):
-        ours = made.bed.seconds(METHOD_OF[printed], made.fit)
+        ours = system_seconds(made.bed, made.fit, printed)
         epochs.append(ours.epoch)
         label, mine = f"{TITLES[made.name]}, {printed}", select(frame, method=printed)
         rows += _volumes(made, printed, label, mine)
@@ -95,7 +96,7 @@ def case_rows(made: Case) -> tuple[list[Row], tuple[float, float]]:
             seconds_row(label, "epoch time", total, ours.epoch, fitted=fitted, at=places[0],
                         null=null_for(_anchor("epoch_time"), made.bed, made.name, printed),
                         note=CROSSING if first else QUANTISER),
-            seconds_row(label, "communication", comm, ours.comm + ours.codec, at=places[1],
+            seconds_row(label, "communication", comm, as_timed(ours)["halo"], at=places[1],
                         judge="none" if fitted else "error",
                         null=null_for(_anchor("epoch_time_comm"), made.bed, made.name, printed),
                         note=FOLLOWS if fitted else WAITS if first else QUANTISER),

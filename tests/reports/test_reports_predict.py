@@ -22,7 +22,6 @@ from reports.core.testbeds import (
     trainable,
     value,
 )
-from sims.cluster import load_cluster
 
 WIDTH = 16
 MODEL = {"model": "sage", "layers": 2, "hidden": WIDTH, "layer0": "precompute"}
@@ -73,25 +72,6 @@ def test_the_ceiling_of_a_process_is_fitted_apart_from_links(bed: Testbed) -> No
     assert ["transport.process=" in text for text in texts] == [False, True, True, False]
     assert ["links.bus.bandwidth=" in text for text in texts] == [False, False, True, True]
     assert bed.seconds("vanilla", fit).epoch == pytest.approx(wanted, rel=0.01)
-
-
-def test_slow_software_is_slow_in_all_that_it_does(bed: Testbed) -> None:
-    host = 0.05 * bed.seconds("vanilla").epoch
-    start = Fit(host=host, host_per_part=host / (bed.parts - 1), process=1.0)
-    before = bed.seconds("vanilla", start)
-    fit = bed.fitted("vanilla", 1.5 * before.epoch, source="a row", free="software", start=start)
-    after = bed.seconds("vanilla", fit)
-    assert fit.software > 1 and replace(fit, software=1.0) == start
-    assert after.epoch == pytest.approx(1.5 * before.epoch, rel=0.01) and after.comm > before.comm
-    assert after.compute - before.compute == pytest.approx((fit.software - 1) * start.host_s(bed.parts))
-    loaded = [load_cluster(bed.config("vanilla", case)["cluster"]).transport for case in (start, fit)]
-    assert loaded[0].process is not None and loaded[1].process is not None
-    assert loaded[0].process.value / loaded[1].process.value == pytest.approx(fit.software, rel=1e-5)
-    for name in ("operation", "message"):
-        calm, slow = (getattr(transport, name).value for transport in loaded)
-        assert slow / calm == pytest.approx(fit.software, rel=1e-5), name
-    (found,) = bed.context.fits
-    assert (found.constant, found.value) == ("factor on the time of the host's software", fit.software)
 
 
 @pytest.mark.parametrize("free", ["bandwidth", "messages"])

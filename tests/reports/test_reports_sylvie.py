@@ -17,8 +17,12 @@ from reports.core.context import Context
 from reports.core.load import published
 from reports.core.predict import Seconds, device_and_host
 from reports.core.table import POINTS
-from reports.core.testbeds import as_coded, program_host
 from reports.sylvie._curves import BITS
+from reports.sylvie._programs import (
+    OF_OPERATOR,
+    operator_s,
+    speed_ups,
+)
 from reports.sylvie._testbed import (
     CLUSTER,
     GRAPHS,
@@ -27,19 +31,14 @@ from reports.sylvie._testbed import (
     ON_ONE_SERVER,
     ON_TWO_SERVERS,
     anchor,
-    bed_for,
     boundary_of,
     case,
     constants,
-    crowded,
-    crowded_fit,
     halo_rows,
     logged,
     logged_epochs,
     settings_of,
-    speed_ups,
     sylvie_bed,
-    system_seconds,
     training_of,
 )
 from reports.sylvie._times import case_rows
@@ -105,7 +104,7 @@ def test_fitted_rows_and_what_follows_from_them_are_no_predictions(context: Cont
         fitted = [row.label for row in rows if row.how == "fitted"]
         assert fitted == (anchors if name in ("epochs", "compute") else []), name
     assert not any(row.counts for row in tables["halo"] if row.label in anchors)
-    uncounted = [row.label for row in tables["epochs"] if not row.counts]
+    uncounted = [row.label for row in tables["epochs"] if not row.counts and row.judge != "readings"]
     assert sorted(uncounted) == sorted(
         [*anchors, "Reddit, GAT, BNS-GCN, one server", "Yelp, GAT, BNS-GCN, two servers"]
     )
@@ -170,7 +169,8 @@ def test_two_servers_hold_eight_parts_and_one_holds_four(context: Context) -> No
     reddit = boundary_of("reddit", 8)
     assert isinstance(reddit, list) and sum(reddit) == pytest.approx(halo_rows("reddit"), rel=1e-4)
     assert max(reddit) > 1.5 * halo_rows("reddit") / 8
-    assert boundary_of("yelp", 4) == {"mean": round(halo_rows("yelp") * 3 / 7 / 4), "spread": round(halo_spread(4), 3)}
+    amazon_in_4 = {"mean": round(halo_rows("amazon") * 3 / 7 / 4), "spread": round(halo_spread(4), 3)}
+    assert boundary_of("amazon", 4) == amazon_in_4
 
 
 def test_components_that_bns_gcn_times_without_its_gpu_are_not_judged(context: Context, made_up: None) -> None:
@@ -199,7 +199,9 @@ def test_four_constants_are_fitted_on_two_rows_of_one_graph(context: Context, ma
     assert all(ANCHOR in fitted.row and fitted.testbed == CLUSTER for fitted in context.fits)
     for name in ("table2", "table3", "logs-epochs", "logs-halo"):
         sylvie.TABLES[name](context)
-    assert len(context.fits) == 4 and case(context, "reddit").fit == fit
+    assert len(context.fits) == 5 and case(context, "reddit").fit == fit
+    (other,) = [fitted for fitted in context.fits if ANCHOR not in fitted.row]
+    assert (other.constant, other.value) == (OF_OPERATOR, pytest.approx(1e6 * operator_s()))
 
 
 @pytest.mark.parametrize("parts", [ON_ONE_SERVER, ON_TWO_SERVERS])
@@ -208,16 +210,6 @@ def test_the_anchors_have_their_logged_compute_and_epoch(context: Context, parts
     seconds = row.bed(context).seconds("vanilla", constants(context))
     assert seconds.logged == pytest.approx(row.compute, rel=1e-3)
     assert seconds.epoch == pytest.approx(row.epoch, rel=0.005)
-
-
-def test_a_crowded_server_has_slower_software_alone(context: Context) -> None:
-    """Eight processes share the cores of the host: what they move, their messages and their host get slower alike."""
-    calm, crowd = constants(context), crowded_fit(context)
-    assert crowd.software > 2 and replace(crowd, software=1.0) == calm
-    bed = crowded(context, "yelp")
-    few, many = (bed.seconds("sylvie-s:bits=1:side=fp16", fit) for fit in (calm, crowd))
-    assert many.compute - few.compute == pytest.approx((crowd.software - 1) * calm.host)
-    assert many.comm > few.comm
 
 
 @pytest.mark.parametrize(("larger", "smaller"), [(0.5, 0.05), (0.05, 0.06)])
@@ -256,14 +248,21 @@ def test_figures_are_drawn(name: str, context: Context, made_up: None) -> None:
 
 def test_numbers_that_figures_print_are_judged(context: Context, made_up: None) -> None:
     printed = {name: [row.published for row in sylvie.FIGURES[name](context).rows] for name in sylvie.FIGURES}
-    assert printed["figure2"] == [89.23] and printed["figure7"] == [7.0, 9.3] and printed["figure10"] == [5.9, 6.7]
-    assert printed["figure9"] == pytest.approx([1.21, 0.99, 0.191, 0.101, 50, 0.0], rel=0.01)
+    two = sylvie.FIGURES["figure2"](context).rows
+    assert printed["figure2"][-1] == 89.23 and two[-1].label == "Reddit, GraphSAGE" and two[-1].counts
+    anchored = [row.quantity for row in two if row.label == "Yelp, GraphSAGE" and not row.counts]
+    assert len(two) == 6 * 4 + 1 and anchored == ["epoch", "communication"]
+    seven = {row.published: row for row in sylvie.FIGURES["figure7"](context).rows}
+    assert len(seven) == 2 * 3 * 5 + 1 and all(row.null for row in seven.values())
+    assert all(row.counts != (", SAR" in row.label) for row in seven.values())  # whose model is not known
+    assert seven[7.0].label == "ogbn-products, GraphSAGE, Sylvie-A" and seven[9.3].label.startswith("Amazon")
+    assert "SY10, resolved" in seven[9.3].note and not seven[9.3].conflict
     nine = sylvie.FIGURES["figure9"](context).rows
-    assert [row.conflict for row in nine] == ["", "SY6", "", "", "", ""] and sum(row.counts for row in nine) == 3
+    quoted = [row.published for row in nine if row.label in ("Yelp, FP32", "Yelp, 1 bit")]
+    assert quoted == pytest.approx([1.21, 0.99, 0.191, 0.101], rel=0.01)
+    assert not any(row.conflict for row in nine) and sum(row.counts for row in nine) == 2 * 5 + 1
     assert nine[-1].judge == "none"  # accuracy, which the study judges
-    seven, largest = sylvie.FIGURES["figure7"](context).rows
-    assert seven.counts and seven.null and "SY10" in seven.note
-    assert largest.conflict == "SY10" and not largest.counts
+    assert printed["figure10"][:2] == [5.9, 6.7]
     assert printed["figure5"] == [12.2, 21.6, 1.4, 2.3, 15.2, 28.1, 1.8, 3.3]
     ranges = sylvie.FIGURES["figure5"](context).rows
     assert all(
@@ -276,8 +275,9 @@ def test_figures_say_what_they_compare(context: Context, made_up: None) -> None:
     five = sylvie.FIGURES["figure5"](context)
     assert five.assumptions[0] == f"compared in the 12 cases: {systems}"
     ten = [ordering.text for ordering in sylvie.FIGURES["figure10"](context).orderings]
-    assert [text for text in ten if "smallest" in text] == [
-        f"quantisation is the smallest part, {servers}" for servers in ("1 server", "2 servers")
+    assert [text for text in ten if "half" in text] == [
+        f"either half of the quantiser is smaller than all other parts, {servers}"
+        for servers in ("1 server", "2 servers")
     ]
     nine = {ordering.text.partition(",")[0]: ordering for ordering in sylvie.FIGURES["figure9"](context).orderings}
     assert nine["communication falls with the bits"].outcome == "theory"
@@ -325,14 +325,6 @@ def test_sampling_fills_table_1(context: Context, made_up: None) -> None:
     assert {row.how for row in full.rows} == {"trained"} and len(full.orderings) == 1
     gaps = [row for row in full.rows if row.judge == "difference"]
     assert [row.published for row in gaps] == [-5.64, -4.32, -2.35]
-
-
-def test_sar_fetches_its_input_rows_in_rounds(context: Context) -> None:
-    """Slower than DGL, as printed: more rows, and one remote part after the other."""
-    bed = sylvie_bed(context, "yelp")
-    assert bed.model["layer0"] == "precompute" and bed_for(bed, "SAR").model["layer0"] == "exchange"
-    assert bed_for(bed, "PipeGCN") == bed
-    assert speed_ups(bed, constants(context), ["SAR"])["SAR"] < 0.9
 
 
 def test_table_2_judges_every_claim_of_accuracy(context: Context, made_up: None) -> None:
@@ -385,36 +377,3 @@ def test_other_rows_are_predicted_from_the_anchors(context: Context) -> None:
         row = made[label]
         errors[label] = row.bed(context).seconds(METHOD_OF[row.system], fit).epoch / row.epoch - 1
     assert all(abs(error) < 0.2 for error in errors.values()), errors
-
-
-def test_bns_gcn_is_timed_with_the_draws_of_its_authors_program(context: Context) -> None:
-    """Both ends know how many nodes were drawn, so that one message less goes to every other part."""
-    fit, bed = constants(context), sylvie_bed(context, "yelp")
-    ours, alone = system_seconds(bed, fit, "BNS-GCN"), bed.seconds(METHOD_OF["BNS-GCN"], fit)
-    hosts = fit.of_program(*program_host()).host_s(bed.parts), fit.host_s(bed.parts)
-    assert 0 < ours.blocked["sample"] < alone.blocked["sample"] and ours.epoch - hosts[0] < alone.epoch - hosts[1]
-
-
-@pytest.mark.parametrize(
-    ("system", "own"),
-    [("BNS-GCN", program_host()), ("SAR", (0.0, 0.0)), ("DGL", None), ("PipeGCN", None), ("Sylvie-S", None)],
-)
-def test_every_program_has_its_own_host(context: Context, system: str, own: tuple[float, float] | None) -> None:
-    """Late rows travel while it works."""
-    fit, bed = constants(context), sylvie_bed(context, "yelp")
-    expected = fit.host if own is None else own[0] + 7 * own[1]
-    ours = system_seconds(bed, fit, system)
-    without = bed_for(bed, system).seconds(as_coded(METHOD_OF[system]), fit.of_program(0.0))
-    assert ours.compute - without.compute == pytest.approx(expected)
-    hidden = expected if system == "PipeGCN" else 0.0
-    assert without.comm - ours.comm == pytest.approx(hidden)
-    assert ours.epoch - without.epoch == pytest.approx(expected - hidden)
-
-
-def test_all_reduce_waits_behind_late_rows(context: Context) -> None:
-    """SY5: with late rows on the same links the all-reduce takes several times as long, as in the logs."""
-    fit, bed = constants(context), sylvie_bed(context, "yelp")
-    before, late = (bed.seconds(METHOD_OF[name], fit).reduce for name in ("Sylvie-S", "Sylvie-A"))
-    assert late > 2 * before
-    made = {row.label: row.reduce for row in logged(ON_TWO_SERVERS)}
-    assert made["Yelp, GraphSAGE, Sylvie-A"] > 2 * made["Yelp, GraphSAGE, Sylvie-S"]

@@ -37,8 +37,8 @@ def seconds(
     smaller parts; a fixed all-reduce. Between hosts (`crosses`) links are slower than processes, within one not."""
     fit = fit or Fit()
     hidden = 0.5 if method.startswith("sylvie-a") else 1.0
-    messages = 0.001 * fit.messages * fit.software if sent(method) else 0.0
-    rate = fit.bandwidth if crosses or fit.process is None else fit.process / fit.software
+    messages = 0.001 * fit.messages if sent(method) else 0.0
+    rate = fit.bandwidth if crosses or fit.process is None else fit.process
     comm, compute = (
         hidden * total * sent(method) / rate + messages,
         0.4 / max(parts, 4) * fit.compute + fit.host_s(max(parts, 1)),
