@@ -30,6 +30,7 @@ from reports.sylvie._testbed import (
     constants,
     logged,
     null_for,
+    seconds_claim,
 )
 from reports.sylvie._times import CROSSING, ROUNDS
 
@@ -83,6 +84,7 @@ def epochs_logged(context: Context) -> PaperTable:
             Row(label=f"{log.label}, {_where(log)}", quantity="epoch", unit="s", published=log.epoch,
                 how="fitted" if log.fitted else "simulated", null=None if log.fitted else null,
                 note=ROUNDS if log.system == "SAR" else OWN_HOST * of_host, at=(log.label, _where(log)),
+                claim=seconds_claim(log.name, log.model, log.system, log.parts, "epoch"),
                 **{"judge": "none" if of_host else "error", **judged_epoch(log.bed(context), fit, log.system)})
         )  # fmt: skip
     return PaperTable(
@@ -141,7 +143,7 @@ def _row_of(context: Context, log: Logged, part: Component, fit: Fit) -> Row:
         label=f"{log.label}, {_where(log)}", quantity=part, unit="s", published=getattr(log, part),
         ours=_ours(context, log, fit)[part], how="fitted" if fitted else "simulated",
         null=None if log.fitted else null, judge="none" if unjudged else "error", note=_note(log, part),
-        at=(log.label, _where(log)),
+        at=(log.label, _where(log)), claim=seconds_claim(log.name, log.model, log.system, log.parts, part),
     )  # fmt: skip
 
 

@@ -232,6 +232,11 @@ def constants(context: Context) -> Fit:
     return fit
 
 
+def seconds_claim(name: str, model: str, system: str, parts: int, what: str) -> str:
+    """Identity of a time of an epoch, or of a part of it, which the logs have and Table 3 may repeat, rounded."""
+    return f"sylvie: seconds of {what}, {name}, {model}, {system}, {parts} parts"
+
+
 @dataclass(frozen=True)
 class Case:
     """A graph on the two servers, with the constants of the testbed."""

@@ -19,6 +19,7 @@ from reports.sylvie._testbed import (
     Case,
     case,
     null_for,
+    seconds_claim,
 )
 
 IDENTITY = "a 32nd of DGL's volume, which the boundary nodes come from"
@@ -94,9 +95,11 @@ def case_rows(made: Case) -> tuple[list[Row], tuple[float, float]]:
         places = [(label, column) for column in COLUMNS[2:]]
         rows += [
             seconds_row(label, "epoch time", total, ours.epoch, fitted=fitted, at=places[0],
+                        claim=seconds_claim(made.name, "GraphSAGE", printed, made.bed.parts, "epoch"),
                         null=null_for(_anchor("epoch_time"), made.bed, made.name, printed),
                         note=CROSSING if first else QUANTISER),
             seconds_row(label, "communication", comm, as_timed(ours)["halo"], at=places[1],
+                        claim=seconds_claim(made.name, "GraphSAGE", printed, made.bed.parts, "halo"),
                         judge="none" if fitted else "error",
                         null=null_for(_anchor("epoch_time_comm"), made.bed, made.name, printed),
                         note=FOLLOWS if fitted else WAITS if first else QUANTISER),

@@ -12,7 +12,7 @@ import pytest
 from harness.errors import InputError
 from harness.workloads import halo_spread
 from reports import sylvie
-from reports.core.claims import distinct_claims
+from reports.core.claims import distinct_claims, judged_errors
 from reports.core.context import Context
 from reports.core.load import published
 from reports.core.predict import Seconds, device_and_host
@@ -234,6 +234,16 @@ def test_repeated_claims_count_once(context: Context, made_up: None) -> None:
     assert max(claims.values()) == claims["sylvie: throughput on two servers, amazon, GraphSAGE"] == 4
     once = [claim for _, (_, claim) in distinct_claims([*items, *figures]) if claim.claim in claims]
     assert len(once) == len(claims)
+
+
+def test_a_time_of_table_3_that_the_logs_have_counts_once(context: Context, made_up: None) -> None:
+    table, *logs = (sylvie.TABLES[name](context) for name in ("table3", "logs-epochs", "logs-halo"))
+    by_claim = {row.claim: row for item in logs for row in item.rows if row.claim}
+    times = [row for row in table.rows if row.unit == "s"]
+    assert len(times) == 16 and all(row.claim in by_claim for row in times)
+    for row in times:
+        assert row.published == pytest.approx(by_claim[row.claim].published, abs=0.0051), row.label
+    assert len(judged_errors([table, *logs])) == len(judged_errors(logs))
 
 
 @pytest.mark.parametrize("name", sylvie.FIGURES)
