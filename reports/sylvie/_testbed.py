@@ -81,9 +81,9 @@ SETTING = (
     "Yelp and Amazon: the graph of training nodes is partitioned"
 )
 HALO_ROWS = (
-    "boundary nodes: an input, from Table 3's volumes of DGL on 8 parts; on 4 and 12 parts in proportion to the number "
-    "of other parts (assumed; BNS-GCN's volumes on 2 to 5 parts and its counts on 8 and 10 are 49 to 66, 72 to 92 and "
-    "169 to 205 thousand for each other part of Reddit, Yelp and ogbn-products)"
+    "boundary nodes: an input, from Table 3's volumes of DGL on 8 parts; on 4, 6 and 12 parts in proportion to the "
+    "number of other parts (assumed; BNS-GCN's volumes on 2 to 5 parts and its counts on 8 and 10 are 49 to 66, 72 to "
+    "92 and 169 to 205 thousand for each other part of Reddit, Yelp and ogbn-products)"
 )
 BY_MEMORY = (
     "rank 0's boundary nodes follow from logged memory where fp32, fp16 and 8 bits were logged of a run: the buffers "
