@@ -135,7 +135,8 @@ class SequentialSum:
         scaled = self._columns_scaled(x, graph.degree)
         z = aggregate(graph.own, scaled)
         if self.aggregation.kind == "gcn":
-            z = z + scaled
+            z = z.add_(scaled)
+        del scaled
 
         async def add(owner: int, rows: Tensor) -> None:
             begin, end = self.pieces.read[owner]
@@ -165,14 +166,14 @@ class SequentialSum:
         """The share of the rank's own edges in A^T g_z, from g of `adjoint`."""
         total = _transposed_sum(self.pieces.graph.own, g)
         if self.aggregation.kind == "gcn":
-            total = total + g
-        return self._columns_scaled(total, self.pieces.graph.degree).contiguous()
+            total = total.add_(g)
+        return self._sums_scaled(total, self.pieces.graph.degree)
 
     async def _give_back(self, rank: Rank, g: Tensor, r: int) -> tuple[int, object]:
         """Start returning the gradients of the rows that were read in round r; the rank that returns some here."""
         pieces, owner, reader = self.pieces, (rank.index - r) % rank.size, (rank.index + r) % rank.size
         begin, end = pieces.read[owner]
-        theirs = self._columns_scaled(_transposed_sum(pieces.blocks[owner], g), pieces.graph.halo_degree[begin:end])
+        theirs = self._sums_scaled(_transposed_sum(pieces.blocks[owner], g), pieces.graph.halo_degree[begin:end])
         return reader, await rank.start(pieces.returning(rank, theirs, r, label=f"g{self.layer}", layer=self.layer))
 
     async def _add_back(self, rank: Rank, under_way: deque[tuple[int, object]], total: Tensor) -> None:
@@ -184,6 +185,10 @@ class SequentialSum:
 
     def _columns_scaled(self, rows: Tensor, degree: Tensor) -> Tensor:
         return rows if self.aggregation.kind == "mean" else rows * self.aggregation.scale(degree, rows)
+
+    def _sums_scaled(self, sums: Tensor, degree: Tensor) -> Tensor:
+        """The same, written over sums that nobody else has."""
+        return sums if self.aggregation.kind == "mean" else sums.mul_(self.aggregation.scale(degree, sums))
 
 
 class _Kept(NamedTuple):

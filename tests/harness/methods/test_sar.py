@@ -118,13 +118,15 @@ def test_a_modelled_rank_needs_less_memory_than_with_vanilla() -> None:
 
 
 def test_on_two_ranks_it_needs_as_much_since_the_one_remote_part_is_the_whole_halo() -> None:
+    """Beside one tensor of own rows: vanilla adds gradients that come back over their sums, and makes none for that."""
     setting: dict[str, Any] = {
         "dataset": "synthetic:nodes=4000,degree=30,classes=8,features=32,communities=40,homophily=0.7",
         "hidden": 64, "parts": 2, "mode": "sim", "cluster": "ethernet-10g", "epochs": 2, "eval_every": -1,
         "shapes_only": True,
     }  # fmt: skip
     ours, theirs = (max(run(config(m, **setting)).epochs[-1]["peak_memory"]) for m in ("sar", "vanilla"))
-    assert ours < 1.03 * theirs
+    own_rows = 4 * 64 * 4000 / 2
+    assert ours < 1.03 * theirs + own_rows
 
 
 def test_shapes_only_has_the_same_bytes() -> None:
