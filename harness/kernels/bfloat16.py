@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numba import njit
-from torch import Tensor
 
 _S16, _ONE, _HALF, _NAN = np.uint32(16), np.uint32(1), np.uint32(0x7FFF), np.uint32(0x7FC0)
 _INFINITY, _UNSIGNED = np.uint32(0x7F800000), np.uint32(0x7FFFFFFF)
@@ -25,8 +23,3 @@ def narrow(source: np.ndarray, target: np.ndarray) -> None:
         word = source[column]
         rounded = np.uint32(word + _HALF + ((word >> _S16) & _ONE)) >> _S16
         target[column] = np.uint16(_NAN if (word & _UNSIGNED) > _INFINITY else rounded)
-
-
-def words_or_values(tensor: Tensor) -> np.ndarray:
-    """A contiguous tensor as an array that shares its memory; of bfloat16 the bits, uint16."""
-    return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()

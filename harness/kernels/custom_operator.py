@@ -67,8 +67,7 @@ def custom_operator(name: str, schema: str) -> Callable[[Callable[P, R]], Custom
     Args:
         name: namespace::name, for one definition in a process.
         schema: arguments and results in torch's notation, as in "(Tensor x, int bits) -> Tensor". Results share no
-            memory with arguments, and arguments are not written to, but for those that the schema marks, as in
-            "(Tensor(a!) x) -> Tensor(a!)".
+            memory with arguments, and arguments are not written to.
 
     Raises:
         RuntimeError: of torch, for a schema that cannot be read or a name that is defined already.

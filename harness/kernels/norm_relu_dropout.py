@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from harness.errors import InputError
-from harness.kernels.bfloat16 import narrow, widen, words_or_values
+from harness.kernels.bfloat16 import narrow, widen
 from harness.kernels.custom_operator import custom_operator
 from harness.kernels.dropout import dropout_factor, dropout_threshold
 from harness.kernels.random import element_bits, row_words, signed64, stream_of
@@ -148,6 +148,11 @@ def _backward_blocks_bf16(
             narrow(room[4].view(np.uint32), target[row])
 
 
+def _plain(tensor: Tensor) -> np.ndarray:
+    """A contiguous tensor as an array; of bfloat16 the bits, uint16."""
+    return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
+
+
 @custom_operator(
     "haloscope::norm_relu_dropout", "(Tensor x, Tensor affine, Tensor nodes, float eps, float p, int key) -> Tensor"
 )
@@ -159,12 +164,7 @@ def norm_relu_dropout_rows(x: Tensor, affine: Tensor, nodes: Tensor, eps: float,
     """
     x = x.contiguous()
     out = torch.empty_like(x)
-    source, parameters, ids, target = (
-        words_or_values(x),
-        affine.numpy(),
-        nodes.contiguous().numpy(),
-        words_or_values(out),
-    )
+    source, parameters, ids, target = _plain(x), affine.numpy(), nodes.contiguous().numpy(), _plain(out)
     kind, kernel = parameters.dtype.type, _forward_range_bf16 if x.dtype == torch.bfloat16 else _forward_range
     numbers = stream_of(key), np.uint32(dropout_threshold(p)), kind(dropout_factor(p))
 
@@ -202,7 +202,7 @@ def norm_relu_dropout_gradients(
     g, x, out = g.contiguous(), x.contiguous(), out.contiguous()
     found, blocks = torch.empty_like(g), -(-x.shape[0] // ROWS_PER_SUM)
     sums = affine.new_zeros(blocks, *affine.shape)
-    gradient, source, result, parameters, target, partial = map(words_or_values, (g, x, out, affine, found, sums))
+    gradient, source, result, parameters, target, partial = map(_plain, (g, x, out, affine, found, sums))
     kind, kernel = parameters.dtype.type, _backward_blocks_bf16 if x.dtype == torch.bfloat16 else _backward_blocks
     numbers = kind(eps), kind(dropout_factor(p))
 

@@ -209,7 +209,7 @@ class SAGEConv(Conv):
         return self.own.bias
 
     def combine(self, rows: Tensor, z: Tensor, *, bias: bool = True) -> Tensor:
-        return self._own(rows, bias).add_(z)
+        return self._own(rows, bias) + z
 
     def mix(self, rows: Tensor, z: Tensor, *, bias: bool = True) -> Tensor:
         return self._own(rows, bias).addmm_(z, self.neighbour.weight.t().to(z.dtype))  # two passes and two tensors less
@@ -309,16 +309,6 @@ class Dense(Conv):
 
     def forward(self, graph: LocalGraph, own: Tensor, halo: Tensor, *, bias: bool = True) -> Tensor:
         return _linear(own, self.linear, bias)
-
-
-def makes_rows(layer: nn.Module, *, transformed: bool) -> bool:
-    """Whether a layer without its bias returns the result of a product that nobody else keeps, so that whoever gets it
-    may write over it. False for layers derived from those here, which may compute anything.
-
-    Args:
-        transformed: the layer gets aggregated rows that are mapped already: of GCN they are the result.
-    """
-    return type(layer) in (SAGEConv, Dense) or (type(layer) is GCNConv and not transformed)
 
 
 def _linear(rows: Tensor, map: nn.Linear, bias: bool) -> Tensor:

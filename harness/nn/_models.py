@@ -21,11 +21,10 @@ from torch.nn import functional
 from harness.config import ModelConfig
 from harness.errors import InputError
 from harness.graphs import LocalGraph
-from harness.kernels.bias_relu_dropout import bias_relu_dropout_
 from harness.kernels.dropout import keyed_dropout
 from harness.kernels.norm_relu_dropout import norm_relu_dropout
 from harness.kernels.relu_dropout import relu_dropout
-from harness.nn._layers import Aggregation, Conv, Dense, GATConv, GCNConv, SAGEConv, makes_rows
+from harness.nn._layers import Aggregation, Conv, Dense, GATConv, GCNConv, SAGEConv
 from harness.registry import Registry
 
 Order = Literal["method", "aggregate-first", "linear-first", "auto"]
@@ -131,18 +130,17 @@ class GNN(nn.Module):
 
         Where `drop` is given, the result has the dropout before layer l + 1 already, in the same pass as the ReLU.
         """
-        layer, transformed = self.layers[l], self.linear_first(l)
-        late = self._adds_late(l, transformed)
-        if transformed:
+        layer, bias = self.layers[l], not self._adds_late(l)
+        if self.linear_first(l):
             assert isinstance(layer, Conv)
-            return self._finish(l, layer.combine(rows, layer.aggregate(graph, own, halo), bias=not late), late, drop)
-        return self._finish(l, layer(graph, own, halo, bias=False) if late else layer(graph, own, halo), late, drop)
+            return self._finish(l, layer.combine(rows, layer.aggregate(graph, own, halo), bias=bias), drop)
+        return self._finish(l, layer(graph, own, halo) if bias else layer(graph, own, halo, bias=False), drop)
 
     def combine(self, l: int, rows: Tensor, z: Tensor, *, transformed: bool, drop: Drop | None = None) -> Tensor:
         """The same from rows that are aggregated already (precomputed or pulled)."""
-        layer, late = self.layers[l], self._adds_late(l, transformed)
+        layer, bias = self.layers[l], not self._adds_late(l)
         assert isinstance(layer, Conv)
-        return self._finish(l, (layer.combine if transformed else layer.mix)(rows, z, bias=not late), late, drop)
+        return self._finish(l, (layer.combine if transformed else layer.mix)(rows, z, bias=bias), drop)
 
     @property
     def widest(self) -> int:
@@ -153,27 +151,20 @@ class GNN(nn.Module):
         layer = self.layers[l]
         return layer.heads * layer.width if isinstance(layer, GATConv) else self.widths[l + 1]
 
-    def _adds_late(self, l: int, transformed: bool) -> bool:
-        """Whether the bias of layer l is added in the pass of its norm, or in that of its ReLU, over its own rows."""
-        layer = self.layers[l]
-        if l == self.depth - 1 or not isinstance(layer, Conv):
-            return False
-        return len(self.norms) > 0 or (self.norm == "none" and makes_rows(layer, transformed=transformed))
+    def _adds_late(self, l: int) -> bool:
+        """Whether the bias of layer l is added in the pass of its norm."""
+        return len(self.norms) > 0 and l < self.depth - 1 and isinstance(self.layers[l], Conv)
 
-    def _finish(self, l: int, out: Tensor, late: bool, drop: Drop | None) -> Tensor:
-        """Bias where it is left (`late`), norm, ReLU, and the dropout of the layer above; the last layer has none."""
+    def _finish(self, l: int, out: Tensor, drop: Drop | None) -> Tensor:
+        """Bias where it is left, norm, ReLU, and the dropout of the layer above; the last layer has none of them."""
         if l == self.depth - 1:
             return out
         drops = drop is not None and self.training and self.dropout > 0
         nodes, p, key = (drop.nodes, self.dropout, drop.key) if drop is not None and drops else (None, 0.0, 0)
-        layer = self.layers[l]
-        bias = layer.added() if late and isinstance(layer, Conv) else None
         if len(self.norms):
-            norm = self.norms[l]
+            layer, norm = self.layers[l], self.norms[l]
             assert isinstance(norm, nn.LayerNorm)
-            return norm_relu_dropout(out, bias, norm, nodes, p, key)
-        if bias is not None:
-            return bias_relu_dropout_(out, bias, nodes, p, key)
+            return norm_relu_dropout(out, layer.added() if isinstance(layer, Conv) else None, norm, nodes, p, key)
         normed = functional.normalize(out, dim=1) if self.norm == "l2" else out
         if nodes is not None:
             return relu_dropout(normed, nodes, p, key)

@@ -215,7 +215,7 @@ def test_a_disk_that_fills_up_ends_the_run_with_its_epochs(tmp_path: Path, monke
 ])  # fmt: skip
 def test_a_signal_leaves_a_result(
     mode: str, number: int, code: int, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest,
 ) -> None:  # fmt: skip
     """Without checkpoints too, and no file beside it; the signal's usual effect is there again afterwards."""
 
@@ -224,7 +224,9 @@ def test_a_signal_leaves_a_result(
             os.kill(os.getpid(), number)
 
     monkeypatch.setattr("harness.commands.cells.progress_of", lambda *_: _passing(end))
-    before = signal.getsignal(number)
+    usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+    before = signal.signal(number, usual)  # a shell may have started the tests with SIGINT ignored
+    request.addfinalizer(lambda: signal.signal(number, before))
     mode, *command = mode.split(" of ")
     argv = ["--dataset", SMALL, "--mode", mode, "--epochs", "3000", "--eval-every", "-1", "--out", str(tmp_path)]
     begun = ["compare", "--methods", "vanilla,cdfgnn", "--jobs", "1"] if command else ["run"]
@@ -233,7 +235,7 @@ def test_a_signal_leaves_a_result(
     assert record["state"] == "killed" and 3 <= len(record["epochs"]) < 3000
     assert record["message"] == f"{how} after {len(record['epochs'])} epochs"
     assert f"error: {how}; result: {tmp_path}" in capsys.readouterr().err
-    assert signal.getsignal(number) is before
+    assert signal.getsignal(number) is usual
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), Terminated()], ids=repr)

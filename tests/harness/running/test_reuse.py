@@ -211,7 +211,7 @@ def test_what_is_not_a_result_is_named_and_counted(tmp_path: Path, capsys: pytes
             results.load_result(tmp_path / f"{name}.json")
     assert cli.main(["collect", str(tmp_path), "--to", str(tmp_path / "all.csv")]) == 0
     said = capsys.readouterr().out
-    assert "1 runs, 2 epochs" in said and "left out, without epochs: 1" in said and "out_of_memory: too large" in said
+    assert "1 run, 2 epochs" in said and "left out, without epochs: 1" in said and "out_of_memory: too large" in said
     assert "left out, not results: 4" in said and all(f"{name}.json" in said.replace("\n", "") for name in BROKEN)
 
 

@@ -74,7 +74,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("--dataset whole.npz --parts two", "numbers of devices with commas"),
         ("--dataset whole.npz --budget soon", "soon"),
         ("--dataset whole.npz --price -1", "--price: must be"),
-        ("--dataset whole.npz --model careless_models:careless", "cannot be priced: RuntimeError"),
+        ("--dataset whole.npz --model careless_models:careless --layers 1", "cannot be priced: RuntimeError"),
         ("--dataset whole.npz --model careless_models:empty", "has no parameters"),
         ("--dataset whole.npz --model careless_models:unbuilt", "cannot be built: AttributeError"),
         ("--dataset whole.npz --model careless_models:missing", "has no function 'missing'"),
