@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import re
+import signal
 import threading
 import time
 from dataclasses import dataclass
@@ -74,9 +75,12 @@ def open_what_stays() -> None:
     """Open what a library keeps open until the process ends, so that no test is held responsible for it.
 
     The first store of torch.distributed starts libuv, whose signal handling keeps one pipe; so does the first CSV file
-    that pyarrow reads, and the first use of a GPU another.
+    that pyarrow reads while Python handles a signal, and the first use of a GPU another. A shell may start the tests with
+    SIGINT ignored.
     """
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
     csv.read_csv(BytesIO(b"a\n1\n"))
+    signal.signal(signal.SIGINT, usual)
     if torch.cuda.is_available():
         torch.zeros(1, device="cuda")
     TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=10), wait_for_workers=False)
