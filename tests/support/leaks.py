@@ -75,8 +75,8 @@ def open_what_stays() -> None:
     """Open what a library keeps open until the process ends, so that no test is held responsible for it.
 
     The first store of torch.distributed starts libuv, whose signal handling keeps one pipe; so does the first CSV file
-    that pyarrow reads while Python handles a signal, and the first use of a GPU another. A shell may start the tests with
-    SIGINT ignored.
+    that pyarrow reads while Python handles a signal, and the first use of a GPU another. A shell may start the tests
+    with SIGINT ignored.
     """
     usual = signal.signal(signal.SIGINT, signal.default_int_handler)
     csv.read_csv(BytesIO(b"a\n1\n"))
