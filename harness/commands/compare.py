@@ -20,8 +20,8 @@ from harness.commands.tables import comparison_report, note_lines
 from harness.config import Mode, RunConfig, check
 from harness.console import duration
 from harness.errors import HaloscopeError, InputError, unknown
-from harness.machine import Died, write_atomically
-from harness.running import OpenedRun, open_run, stopping
+from harness.machine import Died, ended_by_sigterm, write_atomically
+from harness.running import OpenedRun, open_run
 from harness.running.engines import CellEngine, opened_engine
 from harness.running.intervals import order_lines
 from harness.running.summary import comparison
@@ -43,7 +43,7 @@ def main(args: argparse.Namespace) -> int:
     jobs = real_jobs(args.on, args.jobs) if real else args.jobs or int(args.on == "local")
     with opened_engine(args.on, jobs, args.out, telling(args.quiet)) as engine:
         if engine.here and engine.places() == 1:  # with a bar of each run's epochs
-            with stopping.ended_by_sigterm():
+            with ended_by_sigterm():
                 cells = run_all(runs, args.out, quiet=args.quiet, **how)
         else:
             cells = run_elsewhere(runs, args.out, engine, telling(args.quiet), **how)

@@ -14,6 +14,7 @@ from harness.commands.cells import deliver, json_target, run_or_reuse, writable
 from harness.commands.tables import run_report
 from harness.console import byte_text, count_text, duration
 from harness.errors import InputError
+from harness.machine import ended_by_sigterm
 from harness.running import Checkpoints, open_run, stopping
 from harness.trackers import checked_tracker, export_records, tracked_run
 from sims.uncertainty import replays_for
@@ -71,7 +72,7 @@ def checkpoints_of(args: argparse.Namespace) -> Checkpoints | None:
 def stoppable(checkpoints: Checkpoints | None) -> Iterator[Checkpoints | None]:
     """Context in which SIGTERM and Ctrl-C stop the run after its epoch, if it writes checkpoints; else at once."""
     if checkpoints is None:
-        with stopping.ended_by_sigterm():
+        with ended_by_sigterm():
             yield None
         return
     # all ranks of torchrun get the signal; one message is enough

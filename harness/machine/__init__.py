@@ -42,9 +42,13 @@ from harness.machine._native import THIS_PROCESSOR, native_library
 from harness.machine._resident import ResidentPeak, resident
 from harness.machine._run_folders import RUN_FOLDER_VARIABLE, Leftover, leftovers, remove_leftover, run_folder, started
 from harness.machine._source import code_version
+from harness.machine._termination import TWICE_S, Terminated, ended_by_sigterm
 from harness.machine._workers import CALL_S, LOST_AGAIN, Died, end_with, map_on_processes
 
 __all__ = [
+    "TWICE_S",
+    "Terminated",
+    "ended_by_sigterm",
     "Died",
     "Leftover",
     "end_with",

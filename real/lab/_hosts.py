@@ -11,16 +11,14 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 from harness.config import MTU, QUEUE_S, LabSpec, burst, segment
 from harness.errors import InputError
+from harness.machine import ended_by_sigterm
 from real.lab import _namespaces as namespaces
 from real.lab._site import located
 
@@ -104,7 +102,7 @@ def built(spec: LabSpec) -> Iterator[Lab]:
     lab = Lab(spec, tuple(namespaces.name_of(str(host)) for host in range(spec.hosts)), namespaces.name_of("switch"))
     if any((namespaces.FOLDER / name).exists() for name in (lab.switch, *lab.hosts)):
         raise InputError("this process has a lab already")
-    with _terminated_by_exception():
+    with ended_by_sigterm():
         try:
             if spec.delay and not available("netem"):
                 raise InputError(f"{spec.name}: this kernel has no netem, which delays packets; leave delay= out")
@@ -216,23 +214,6 @@ def _no_stderr() -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-
-
-@contextmanager
-def _terminated_by_exception() -> Iterator[None]:
-    """Make SIGTERM raise an exception in this process, where it would end it at once."""
-
-    def stop(number: int, frame: FrameType | None) -> NoReturn:
-        raise SystemExit(128 + number)
-
-    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if ours:
-        signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        if ours:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,12 +29,6 @@ from reports.ec_graph._times import METHOD_OF as OF_EC_GRAPH
 from reports.sylvie._testbed import METHOD_OF as OF_SYLVIE
 from sims.cluster import load_cluster
 from tests.support.made_up_runs import quick
-
-
-@pytest.fixture
-def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
-    monkeypatch.setenv("HALOSCOPE_CACHE", str(tmp_path / "cache"))
-    return Context(out=tmp_path, quiet=True, seconds=0.01)
 
 
 @pytest.fixture

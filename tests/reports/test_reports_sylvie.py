@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -45,12 +44,6 @@ from reports.sylvie._times import case_rows
 from tests.support.made_up_runs import quick, trained
 
 ANCHOR = "Yelp, GraphSAGE, DGL"
-
-
-@pytest.fixture
-def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
-    monkeypatch.setenv("HALOSCOPE_CACHE", str(tmp_path / "cache"))
-    return Context(out=tmp_path, quiet=True, seconds=0.01)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -38,12 +37,6 @@ from sims.cluster import load_cluster
 from tests.support.made_up_runs import quick
 
 ANCHOR = "Yelp, GraphSAGE, DGL"
-
-
-@pytest.fixture
-def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
-    monkeypatch.setenv("HALOSCOPE_CACHE", str(tmp_path / "cache"))
-    return Context(out=tmp_path, quiet=True, seconds=0.01)
 
 
 @pytest.fixture

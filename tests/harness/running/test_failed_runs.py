@@ -18,12 +18,11 @@ from harness import cli
 from harness.commands.cells import FinishedRun, run_or_reuse
 from harness.config import RunConfig
 from harness.errors import HaloscopeError, InputError, ProgramError
-from harness.machine import Reserved
+from harness.machine import Reserved, Terminated
 from harness.running import Checkpoints, open_run, prepare, results
 from harness.running._opened import OpenedRun
 from harness.running._recorded import RecordedEpochs
 from harness.running.results import AHEAD_OF_EPOCHS, RankEpoch, ResultFile
-from harness.running.stopping import Terminated
 from real.launch._launcher import RankFailed
 from tests.conformance.test_drivers import config
 from tests.real.launch.test_supervisor import children_of_rank
