@@ -13,7 +13,6 @@ from harness.commands.bands import Drawn, interpolated
 from harness.commands.crossings import crossover_lines, levels
 from harness.config import RunConfig
 from harness.console import byte_text
-from harness.methods.registry import parse_method
 from sims.cluster import varied
 from sims.study import idle_links
 from sims.uncertainty import FEWEST_REPLAYS, Draws, RecordedPrediction, inputs_of, replays_for
@@ -70,8 +69,6 @@ class Curve:
 
     Attributes:
         variant: a `sims.study.Variant`.
-        cycles: whether epochs are periodic, so that times are means of whole cycles; otherwise of the median epoch.
-        settles: whether the traffic of the first epochs depends on the start.
     """
 
     def __init__(self, config: RunConfig, variant: Any, knob: Knob, replay: Any) -> None:
@@ -82,8 +79,6 @@ class Curve:
             knob,
             replay,
         )
-        method = parse_method(config.training.method, layer0=config.training.layer0)
-        self.cycles, self.settles = method.cycle() > 1, method.promises().settles > 0
         self._known: dict[float, tuple[dict[str, float], int, Any]] = {}
         self._factors: Drawn | None = None
 
@@ -109,7 +104,7 @@ class Curve:
         return self.seconds(x)["epoch"]
 
     def seconds(self, x: float) -> dict[str, float]:
-        """Components of the median epoch after the first, or of the mean epoch for methods with `cycles`."""
+        """Components of a settled epoch: the median one, or the means of periodic ones."""
         return self._at(x)[0]
 
     def sent(self, x: float) -> int:
@@ -127,7 +122,7 @@ class Curve:
             cluster = self.cluster_at(x)
             graph, precision = self.replay.recording.graph, self.config.model.precision
             inputs = inputs_of(cluster, graph, [self.knob.key], precision)
-            prediction = RecordedPrediction(self.config, self.replay, cluster, self.cycles, inputs)
+            prediction = RecordedPrediction(self.config, self.replay, cluster, inputs)
             rows.append([each["epoch"] / self(x) for each in prediction.draws(draws)])
         self._factors = interpolated(places, np.asarray(rows))
 
@@ -149,7 +144,7 @@ class Curve:
         """Whether the epoch would be shorter without the bandwidth ceiling of a process."""
         cluster = self.cluster_at(x)
         free = replace(cluster, transport=replace(cluster.transport, process=None))
-        seconds, _ = self.replay.time(free).typical(self.config, self.cycles)
+        seconds, _ = self.replay.time(free).typical(self.config)
         return bool(seconds["epoch"] < self(x) * (1 - MUCH))
 
     def crosses(self, x: float, link: str) -> bool:
@@ -159,7 +154,7 @@ class Curve:
     def _at(self, x: float) -> tuple[dict[str, float], int, Any]:
         if x not in self._known:
             timed = self.replay.time(self.cluster_at(x))
-            self._known[x] = *timed.typical(self.config, self.cycles), timed
+            self._known[x] = *timed.typical(self.config), timed
         return self._known[x]
 
 

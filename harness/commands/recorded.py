@@ -11,11 +11,10 @@ from harness.commands.like import unified
 from harness.config import RunConfig
 from harness.console import progress_of
 from harness.errors import InputError
-from harness.methods.base import Method
 from harness.methods.registry import parse_method
 from harness.running import Progress
 from sims.cluster import Placement
-from sims.replay import Recording, enough_epochs, refusal
+from sims.replay import Recording, refusal, settled_epochs
 from sims.study import Variant, kept_recording, quantities
 
 
@@ -29,8 +28,8 @@ def configs_of(
 ) -> list[RunConfig]:
     """The config of every method, or of each of its bits. Raises InputError for bad methods or bits.
 
-    `epochs` are those to record: the first, which is more expensive and not shown, and as many more as it takes until
-    stale rows are in use and the traffic has settled; whole cycles for a method with periodic epochs.
+    `epochs` are those to record: until stale rows are in use and the traffic has settled, which are not shown, and a
+    whole period after that.
 
     Args:
         asked: settings that the user gave, as in `like.unified`.
@@ -52,11 +51,7 @@ def configs_of(
     if useless:
         raise InputError("--bits changes nothing: none of the methods has bits")
     configs = [config.changed(parts=base.cut.parts) for config in unified(base, list(dict.fromkeys(found)), asked)]
-    return [config.changed(epochs=recorded or enough_epochs(_method_of(config))) for config in configs]
-
-
-def _method_of(config: RunConfig) -> Method:
-    return parse_method(config.training.method, layer0=config.training.layer0)
+    return [config.changed(epochs=recorded or settled_epochs(config).recorded) for config in configs]
 
 
 def recording_of(config: RunConfig, placement: Placement, folder: Path, force: bool, quiet: bool) -> Recording:

@@ -28,7 +28,7 @@ from harness.machine import write_atomically
 from harness.running.intervals import epoch_ends, ratio_ends
 from harness.running.summary import TREATMENTS, UNLIKE, notes_of, settings_of_run, standing_apart
 from reports.draw.what_if import what_if as draw_what_if
-from sims.replay import Replay
+from sims.replay import Replay, settled_epochs
 from sims.study import open_driver, variants
 from sims.uncertainty import Draws
 from sims.units import parse
@@ -187,7 +187,7 @@ def _notes(curves: list[Curve], x: float) -> list[str]:
     config = {**recording.config, "mode": ""}
     known = {"config": config, "facts": recording.facts, "graph": recording.graph, "message": ""}
     large = [f"{curve.display_name} does not fit: {curve.too_large(x)}" for curve in curves if curve.too_large(x)]
-    late = dict.fromkeys(_recorded(curve) for curve in curves if curve.cycles or curve.settles)
+    late = dict.fromkeys(_recorded(curve) for curve in curves if _differ(curve))
     return [*notes_of(known), *large, *late, *assumed_notes(curve.variant for curve in curves), *_bands(curves)]
 
 
@@ -202,12 +202,24 @@ def _bands(curves: list[Curve]) -> list[str]:
     ]
 
 
+def _differ(curve: Curve) -> bool:
+    """Whether it takes more than an epoch or two until those are all alike."""
+    settled = settled_epochs(curve.config)
+    return settled.cycle > 1 or settled.first > 2
+
+
 def _recorded(curve: Curve) -> str:
     """Note on the recorded epochs of a method whose epochs differ."""
-    found = f"{display_name(curve.method)}: {count_text(curve.config.training.epochs, 'epoch')} recorded"
-    if curve.cycles:
-        found += ", times are means of those after the first (a run's epoch_seconds is the median one's)"
-    return f"{found}; shares of rows depend on how many (--recorded)" if curve.settles else found
+    settled, recorded = settled_epochs(curve.config), curve.config.training.epochs
+    counted = settled.of(recorded)
+    found = f"{display_name(curve.method)}: {count_text(recorded, 'epoch')} recorded"
+    if recorded < settled.recorded:
+        wanted = f"settled epochs begin with number {settled.first} (--recorded {settled.recorded})"
+        return f"{found}, too few: {wanted}; times are of all after the first"
+    if settled.cycle == 1:
+        return f"{found}; times are of epochs from number {settled.first} on, when the beginning is over"
+    means = f"times are means of epochs {counted.start} to {counted.stop - 1}, whole periods"
+    return f"{found}; {means} (a run's epoch_seconds is the median one's)"
 
 
 def _row(curve: Curve, base: Curve, x: float, knob: Knob) -> dict[str, Any]:

@@ -86,7 +86,7 @@ class AdaQP(EdgeCut):
 
     name: ClassVar[str] = "adaqp"
     facts = Facts(
-        cut="edge", exact=False, settles=100, lossy=True, unbiased=True,
+        cut="edge", exact=False, settles=50, lossy=True, unbiased=True,
         paper="AdaQP (MLSys 2023); in none of the five papers",
     )  # fmt: skip
 
@@ -105,10 +105,10 @@ class AdaQP(EdgeCut):
         return {} if self.adapts else dict.fromkeys(("period", "group", "lambda"), f"bits={self.bits}")
 
     def promises(self) -> Facts:
-        """Bits that are assigned come round once a whole period has had them; fixed ones repeat at once."""
+        """Bits are assigned after the first period, and alike from then on; fixed ones repeat at once."""
         if not self.adapts:
             return replace(self.facts, settles=0, repeats=True)
-        return replace(self.facts, settles=2 * self.period)
+        return replace(self.facts, settles=self.period)
 
     def cycle(self) -> int:
         return self.period if self.adapts else 1

@@ -40,8 +40,8 @@ class Facts:
         severed_with: options with which gradients are exact on the graph without the edges between ranks, for methods
             that train every rank on its own part alone.
         staleness: age of received rows, in epochs.
-        settles: epochs, including one whole period, after which traffic on typical data no longer depends on the start;
-            what-if records as many.
+        settles: the first epoch (counted from 0) from which traffic on typical data no longer depends on the start;
+            recordings are timed from there on.
         lossy: received rows differ from the sender's rows, or some are missing.
         unbiased: the mean aggregation of a lossy method and the gradients that it returns equal the exact ones in
             expectation.

@@ -18,12 +18,11 @@ import msgspec
 from harness.config import RunConfig
 from harness.errors import HaloscopeError, InputError
 from harness.machine import kept_json, write_atomically
-from harness.methods.registry import parse_method
 from reports.advice._candidates import EXACT, Candidate, partitioned_alike, scouts
 from reports.advice._progress import AdviceProgress
 from sims.cluster import Cluster, place
 from sims.device import Fullest
-from sims.replay import Replay, enough_epochs
+from sims.replay import Replay, settled_epochs
 from sims.study import kept_recording, source_shares
 
 PRICING_SHARE = 0.4
@@ -68,8 +67,7 @@ class Priced:
         return self._typical(cluster)["epoch"]
 
     def _typical(self, cluster: Cluster) -> dict[str, float]:
-        cycles = parse_method(self.candidate.method).cycle() > 1
-        return self.replay.time(cluster).typical(self.candidate.config, cycles)[0]
+        return self.replay.time(cluster).typical(self.candidate.config)[0]
 
 
 @dataclass
@@ -137,8 +135,7 @@ class Pricing:
     def _one(self, candidate: Candidate) -> Priced | None:
         """A candidate, timed; None if it cannot run, with the reason in `left_out`."""
         config = candidate.config
-        method = parse_method(config.training.method, layer0=config.training.layer0)
-        recorded = config.changed(epochs=enough_epochs(method), eval_every=-1)
+        recorded = config.changed(epochs=settled_epochs(config).recorded, eval_every=-1)
         begin, ends = time.monotonic(), list[float]()
         try:
             placement = place(self.cluster, candidate.parts)
@@ -160,7 +157,7 @@ class Pricing:
             ) from error
         self._walls.append(time.monotonic() - begin)
         work = self._work(config, (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else None)
-        seconds, sent = timed.typical(recorded, method.cycle() > 1)
+        seconds, sent = timed.typical(recorded)
         shares = source_shares(timed.simulation.source_seconds)
         return Priced(
             replace(candidate, config=config),

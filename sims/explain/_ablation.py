@@ -109,7 +109,7 @@ def without(prediction: RecordedPrediction, mechanism: str) -> dict[str, float]:
     cluster, change = MECHANISMS[mechanism](prediction.cluster) if mechanism else (prediction.cluster, _same)
     load = cache(lambda name: change(load_device(name)))
     timed = prediction.replay.time(cluster, Changes(load))
-    return timed.typical(prediction.config, prediction.cycles)[0]
+    return timed.typical(prediction.config)[0]
 
 
 def at_pace(prediction: RecordedPrediction, pace: float) -> dict[str, float]:

@@ -3,7 +3,8 @@
 from sims.replay._device_choices import on_device
 from sims.replay._recording import RECORDING_FORMAT, Recorder, Recording, load_recording
 from sims.replay._repeats import Repeats
-from sims.replay._replay import Changes, Replay, enough_epochs, needed, record, record_placed, refusal, unchanged
+from sims.replay._replay import Changes, Replay, needed, record, record_placed, refusal, unchanged
+from sims.replay._settled import SettledEpochs, settled_epochs
 from sims.replay._timeline import traced
 
 __all__ = [
@@ -13,13 +14,14 @@ __all__ = [
     "Recording",
     "Repeats",
     "Replay",
-    "enough_epochs",
+    "SettledEpochs",
     "load_recording",
     "needed",
     "on_device",
     "record",
     "record_placed",
     "refusal",
+    "settled_epochs",
     "traced",
     "unchanged",
 ]

@@ -17,7 +17,6 @@ import numpy as np
 from harness.config import RunConfig
 from harness.effects import AllToAll, Background, Effect
 from harness.errors import InputError
-from harness.methods.base import Method
 from harness.rank import random_key
 from harness.rendezvous import Rendezvous
 from harness.running import Plan, Progress, cpu_threads, make_job, plan_of, program, threads_per_rank
@@ -30,6 +29,7 @@ from sims.replay._device_choices import on_device
 from sims.replay._notation import BEGIN, DO, END, START, START_BESIDE, Action
 from sims.replay._player import Playback, Player, Stretch, charge, folded, replay_actions, replayed
 from sims.replay._recording import PeakMemory, Recorder, Recording
+from sims.replay._settled import settled_epochs
 
 
 @dataclass
@@ -39,9 +39,12 @@ class Timed:
     simulation: Simulation
     epochs: list[dict[str, Any]]
 
-    def typical(self, config: RunConfig, mean: bool) -> tuple[dict[str, float], int]:
-        """Seconds by component and bytes of an epoch after the first: of the median epoch, or with `mean` the means."""
-        runs = [[epoch] for epoch in self.epochs[1:] or self.epochs] if mean else [self.epochs]
+    def typical(self, config: RunConfig) -> tuple[dict[str, float], int]:
+        """Seconds by component and bytes of a steady epoch: of the median one, or the means of periodic ones."""
+        settled = settled_epochs(config)
+        counted = [self.epochs[number] for number in settled.of(len(self.epochs))]
+        # a summary leaves out the first epoch of a run
+        runs = [[epoch] for epoch in counted] if settled.cycle > 1 else [[counted[0], *counted]]
         found = [Result(config, "done", run).summary() for run in runs]
         seconds = {name: fmean(each["seconds"][name] for each in found) for name in found[0]["seconds"]}
         return seconds, round(fmean(each["bytes_per_epoch"] for each in found))
@@ -190,14 +193,6 @@ def refusal(method: str) -> InputError:
         f"the decisions of method {method} depend on when messages arrive, so a recording is valid on its own cluster "
         "only; simulate each point in full (haloscope sweep)"
     )
-
-
-def enough_epochs(method: Method) -> int:
-    """Epochs to record of a method, to time those after the first: until stale rows are in use and the traffic has
-    settled, and whole cycles where epochs are periodic."""
-    facts = method.promises()
-    later, cycle = max(facts.staleness + 1, facts.settles - 1), method.cycle()
-    return 1 + cycle * max(1, round(later / cycle))
 
 
 def record(config: RunConfig, progress: Progress | None = None) -> Recording:

@@ -12,7 +12,6 @@ from typing import Any
 
 from harness.config import RunConfig
 from harness.errors import InputError, unknown
-from harness.methods.registry import parse_method
 from sims.cluster import Cluster, varied
 from sims.replay import Replay, traced
 from sims.study._variants import Variant
@@ -46,12 +45,6 @@ class RecordedRun:
 
     config: RunConfig
     replay: Replay
-
-    @property
-    def cycles(self) -> bool:
-        """Whether epochs are periodic, so that times are means of whole cycles."""
-        training = self.config.training
-        return parse_method(training.method, layer0=training.layer0).cycle() > 1
 
 
 class Explorer:
@@ -131,7 +124,7 @@ class Explorer:
         if key not in self._known:
             run = self._runs[state.ranks, method]
             timed = run.replay.time(self.cluster_at(state))
-            seconds, nbytes = timed.typical(run.config, run.cycles)
+            seconds, nbytes = timed.typical(run.config)
             large = timed.simulation.too_large
             self._known[key] = {"method": method, "seconds": seconds, "bytes": nbytes, "too_large": large}
         return self._known[key]

@@ -42,14 +42,12 @@ class RecordedPrediction:
     """A recorded run on a cluster, with what is uncertain about it.
 
     Args:
-        cycles: epochs are periodic, so that times are means (see `Timed.typical`).
         inputs: the uncertain ones; others are as their files say.
     """
 
     config: RunConfig
     replay: Replay
     cluster: Cluster
-    cycles: bool
     inputs: Sequence[Input]
 
     def seconds(self, factors: Mapping[str, float], draws: Draws | None = None, number: int = 0) -> dict[str, float]:
@@ -62,7 +60,7 @@ class RecordedPrediction:
         works = partial(_scatter, draws, number) if scatters and draws is not None else unchanged
         changes = Changes(device_loader(factors, _device), works, factors.get(ROWS, 1.0))
         timed = self.replay.time(changed_cluster(self.cluster, factors, _device), changes)
-        return timed.typical(self.config, self.cycles)[0]
+        return timed.typical(self.config)[0]
 
     def draws(self, draws: Draws, without: str = "") -> list[dict[str, float]]:
         """Seconds by component in every draw; `without`: an input that is known exactly."""

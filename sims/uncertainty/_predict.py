@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from harness.config import RunConfig
-from harness.methods.registry import parse_method
 from harness.running import Progress, plan_of
 from sims.cluster import Placement
-from sims.replay import Replay, enough_epochs, record_placed
+from sims.replay import Replay, record_placed, settled_epochs
 from sims.uncertainty._inputs import inputs_of
 from sims.uncertainty._interval import RecordedPrediction
 
@@ -19,8 +18,7 @@ def predicted(config: RunConfig, placement: Placement, progress: Progress | None
     Raises:
         InputError: as `sims.replay.record`.
     """
-    method = parse_method(config.training.method, layer0=config.training.layer0)
-    epochs = min(enough_epochs(method), config.training.epochs)
+    epochs = min(settled_epochs(config).recorded, config.training.epochs)
     short = config.changed(epochs=epochs, eval_every=-1, mode="sim")
     return prediction_of(short, Replay(record_placed(plan_of(short), placement, progress)), placement)
 
@@ -29,7 +27,6 @@ def prediction_of(
     config: RunConfig, replay: Replay, placement: Placement, exact: Collection[str] = ()
 ) -> RecordedPrediction:
     """The same of a recording that exists; `exact`: names of inputs that are given."""
-    method = parse_method(config.training.method, layer0=config.training.layer0)
     cluster = placement.cluster
     inputs = inputs_of(cluster, replay.recording.graph, exact, config.model.precision)
-    return RecordedPrediction(config, replay, cluster, method.cycle() > 1, inputs)
+    return RecordedPrediction(config, replay, cluster, inputs)

@@ -10,11 +10,10 @@ import pytest
 from harness import cli
 from harness.config import RunConfig
 from harness.errors import InputError
-from harness.methods.registry import parse_method
 from harness.running import make_job, plan_of, program
 from sims.cluster import Cluster, file_of_line, load_cluster, place
 from sims.engine import simulate
-from sims.replay import Replay, enough_epochs, record
+from sims.replay import Replay, record
 from sims.study import open_driver, variants
 from sims.study._variants import HOST_MEMORY
 from sims.transport._gloo import Gloo
@@ -108,13 +107,6 @@ def simulated(config: RunConfig, cluster: Cluster) -> list[dict[str, float]]:
         deterministic=config.run.deterministic,
     ).results  # fmt: skip
     return [result.epochs[1].seconds for result in results]
-
-
-def test_periods_are_recorded_whole() -> None:
-    epochs = {
-        text: enough_epochs(parse_method(text)) for text in ("vanilla", "ec-graph", "ec-graph:period=50", "sylvie-a")
-    }
-    assert epochs == {"vanilla": 2, "ec-graph": 11, "ec-graph:period=50": 51, "sylvie-a": 3}
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

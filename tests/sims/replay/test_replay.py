@@ -24,7 +24,7 @@ from harness.rank import Rank
 from harness.running import run
 from sims.cluster import Cluster, load_cluster, place, varied
 from sims.engine import Simulation, simulate
-from sims.replay import Recorder, Recording, Replay, load_recording, record
+from sims.replay import Recorder, Recording, Replay, load_recording, record, settled_epochs
 from sims.replay._replay import needed
 from tests.conformance.test_drivers import config
 from tests.support.background import halved
@@ -227,18 +227,56 @@ def test_memory_is_judged_on_the_devices_of_the_cluster() -> None:
         assert ("in all 20.0 GB" in found) == (rank != memory.rank)
 
 
-def test_a_typical_epoch() -> None:
-    """Methods that settle late: the mean of all epochs after the first, bytes too."""
-    base = config(**{**SETTINGS["cdfgnn"][0], "mode": "sim", "epochs": 4, "cluster": HERE})
+def _sent(epoch: dict[str, Any]) -> int:
+    found = epoch["bytes"]
+    return int(sum(found["forward"]) + sum(found["backward"]) + found["reduce"] + found["other"])
+
+
+@pytest.mark.parametrize("method", ["adaqp:period=3:group=4", "distgnn:delay=4", "ec-graph:period=3"])
+def test_a_typical_epoch_of_a_periodic_method(method: str) -> None:
+    """The means of whole periods, after the epochs whose traffic depends on the beginning."""
+    cut = {"partitioner": "ebv"} if method.startswith("distgnn") else {}
+    base = config(method, mode="sim", epochs=17, cluster=HERE, **cut)
+    settled = settled_epochs(base)
     timed = Replay(record(base)).time(load_cluster(HERE))
-    seconds, sent = timed.typical(base, mean=True)
-    later = timed.epochs[1:]
+    seconds, sent = timed.typical(base)
+    counted = settled.of(17)
+    assert counted.start == settled.first > 1 and len(counted) % settled.cycle == 0 and settled.cycle > 1
+    later = timed.epochs[counted.start : counted.stop]
     assert seconds["epoch"] == pytest.approx(np.mean([e["seconds"]["epoch"] for e in later]), rel=1e-12)
-    totals = [sum(e["bytes"]["forward"]) + sum(e["bytes"]["backward"]) + e["bytes"]["reduce"] + e["bytes"]["other"]
-              for e in later]  # fmt: skip
-    assert sent == round(np.mean(totals))
-    median, last = timed.typical(base, mean=False)
-    assert median["epoch"] == sorted(e["seconds"]["epoch"] for e in later)[1] and last == totals[-1]
+    assert sent == round(np.mean([_sent(epoch) for epoch in later]))
+    assert sent != round(np.mean([_sent(epoch) for epoch in timed.epochs[1:]])), "the beginning sends otherwise"
+
+
+def test_a_typical_epoch_of_a_cache_that_fills() -> None:
+    base = config("cdfgnn:bits=8", mode="sim", epochs=8, cluster=HERE)
+    timed = Replay(record(base)).time(load_cluster(HERE))
+    median, sent = timed.typical(base)
+    later = timed.epochs[settled_epochs(base).first :]
+    assert settled_epochs(base).first == 3 and len(later) == 5
+    assert median["epoch"] == sorted(e["seconds"]["epoch"] for e in later)[2]
+    assert sent == round(np.mean([_sent(epoch) for epoch in later]))
+
+
+def test_recordings_hold_a_settled_period() -> None:
+    texts = ("vanilla", "sylvie-a", "ec-graph", "adaqp", "adaqp:bits=8", "distgnn:delay=5", "cdfgnn:bits=1", "pipegcn")
+    found = {text: settled_epochs(config(text)) for text in texts}
+    assert {text: (each.first, each.recorded) for text, each in found.items()} == {
+        "vanilla": (1, 2), "sylvie-a": (2, 3), "ec-graph": (12, 22), "adaqp": (50, 100), "adaqp:bits=8": (1, 2),
+        "distgnn:delay=5": (10, 15), "cdfgnn:bits=1": (14, 15), "pipegcn": (2, 3),
+    }  # fmt: skip
+    too_few = found["ec-graph"].of(13)
+    assert too_few == range(1, 13) and found["ec-graph"].of(1) == range(1) and found["vanilla"].of(5) == range(1, 5)
+
+
+def test_cuda_graphs_are_timed_once_they_are_recorded() -> None:
+    """Epochs 0 to 2 launch every operator; a recording for what-if and intervals reaches beyond them."""
+    base = config("vanilla", mode="sim", cluster="h200-1", parts=1)
+    graphs = base.changed(cuda_graphs=True, epochs=settled_epochs(base.changed(cuda_graphs=True)).recorded)
+    assert settled_epochs(graphs).first == 3
+    one_by_one = Replay(record(base.changed(epochs=4))).time(load_cluster("h200-1")).typical(base)[0]
+    launched = Replay(record(graphs)).time(load_cluster("h200-1")).typical(graphs)[0]
+    assert launched["epoch"] < 0.7 * one_by_one["epoch"]
 
 
 @pytest.mark.parametrize(

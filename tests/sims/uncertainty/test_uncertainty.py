@@ -174,7 +174,7 @@ def test_a_slower_pace_is_longer_for_every_measured_cost() -> None:
 
 def test_without_factors_a_prediction_is_the_replay_itself() -> None:
     made = prediction()
-    timed = made.replay.time(made.cluster).typical(made.config, made.cycles)[0]
+    timed = made.replay.time(made.cluster).typical(made.config)[0]
     assert made.seconds({}) == timed
     assert made.seconds({"links.nic.latency": 1.0, ROWS: 1.0}) == timed
     more = made.seconds({ROWS: 3.0})
