@@ -6,14 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.config import ACKNOWLEDGED, AHEAD_BYTES, PAYLOAD_SHARE, QUEUE_S, LabSpec, framing_rate, is_lab, parse_lab
+from harness.config import LabSpec, is_lab, parse_lab
 from harness.errors import InputError
 from harness.machine import HERE, calibration_folder
 from sims import units
 from sims.cluster import _overrides as overrides
-from sims.cluster._cluster import OF_MANY_SHAPED, OF_SHAPED, Buffers, Cluster, LinkSpec
+from sims.cluster._cluster import Cluster, LinkSpec
 from sims.cluster._described import LENDERS, cluster_text, is_described, tables_of
 from sims.cluster._file import LINKS, ClusterFile, Hosts, Links
+from sims.cluster._lab_links import with_shaped_links
 from sims.records import filled
 from sims.units import Quantity, Table
 
@@ -109,52 +110,24 @@ def file_of_line(line: str, name: str, summary: str) -> str:
     return cluster_text({**tables_of(line, _lent()), "name": name, "summary": summary})
 
 
-FORWARDED = 25e6
-"""Bytes/s of shaped links up to which the cores of a lab's machine forward what all hosts send in time."""
-
-
 def of_lab(lab: LabSpec) -> Cluster:
     """The cluster that models a lab: its hosts are one machine, as `lab.calibration` measured it (else as `local` is).
-
-    A host's link carries frames, so payload gets PAYLOAD_SHARE of its rate, and acknowledgements of what the host
-    receives. What is not shaped is as fast as this machine's loopback. All bytes between hosts are copied by the
-    machine's cores, which is the spine; where these are fewer than the hosts, they do not keep fast shaped links full
-    (`benchmarks.lab`: sockets between all of 3 or 4 hosts on 2 cores take 1.02 to 1.13 of the ideal at 1 Gb/s, 1.05 at
-    300 Mb/s and 1.02 at 100).
 
     Raises:
         InputError: the calibration folder has no cluster file, or a bad one.
     """
     machine = load_cluster(Path(lab.calibration, "cluster.toml") if lab.calibration else "local")
-    copying = machine.links["loopback"]
-    fast, none = copying.bandwidth.value, Quantity(0.0, "measured")
-    rates = tuple(fast if rate is None else PAYLOAD_SHARE * rate for rate in lab.rates)
-    ends = (ACKNOWLEDGED * 2 / 3, ACKNOWLEDGED * 4 / 3)  # one for two frames, or for every frame
-    acknowledged = Quantity(ACKNOWLEDGED, "published", "bytes back per byte of payload, frames of 66", ends)
-    slowest = min((rate for rate in lab.rates if rate is not None), default=0.0)
-    busy = lab.hosts > machine.cores > 0 and slowest > FORWARDED
-    framed = framing_rate(slowest) if slowest else 0.0
-    framing = Quantity(framed, "measured", "benchmarks.lab", (framed / 1.5, framed * 1.5)) if slowest else None
-    half = Quantity(lab.delay / 2 + copying.latency.value / 2, copying.latency.source)
-    return replace(
+    loopback = machine.links["loopback"].latency
+    hosts = replace(
         machine,
         name=lab.name,
         summary=f"{lab.hosts} hosts on one machine: {machine.summary}",
         hosts=lab.hosts,
         ranks_per_host=lab.ranks_per_host,
         per_rack=1 if lab.hosts > 1 else 0,
-        links={
-            "loopback": copying,
-            "nic": LinkSpec(Quantity(max(rates), "datasheet"), half, "ethernet"),
-            "spine": LinkSpec(copying.bandwidth, none, "ethernet"),
-        },
         one_machine=True,
-        nic_rates=rates,
-        acknowledged=acknowledged if any(lab.rates) else Quantity(0.0),
-        shaped=OF_MANY_SHAPED if busy else OF_SHAPED,
-        framing=framing,
-        buffers=Buffers(QUEUE_S, AHEAD_BYTES, fast) if any(lab.rates) else None,
     )
+    return with_shaped_links(hosts, Quantity(lab.delay / 2 + loopback.value / 2, loopback.source), lab.rates)
 
 
 def _profiles(hosts: Hosts, folder: Path, where: str) -> tuple[str, ...]:

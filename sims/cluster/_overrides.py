@@ -14,6 +14,7 @@ from typing import Any
 
 from harness.errors import InputError, unknown
 from sims.cluster._cluster import Cluster
+from sims.cluster._lab_links import with_shaped_links
 from sims.units import Quantity, Table
 
 
@@ -41,12 +42,16 @@ def changed(table: Table, changes: Sequence[str]) -> Table:
 def varied(cluster: Cluster, link: str, what: str, value: float) -> Cluster:
     """The cluster with another `bandwidth` (B/s) or `latency` (s) of one kind of link.
 
+    The bandwidth of a lab's `nic` links is the rate that all its shapers are set to, of which frames take their share.
+
     Raises:
         InputError: the cluster has no such link.
     """
     if link not in cluster.links:
         raise unknown(f"link of cluster {cluster.name}", link, cluster.links)
     spec, quantity = cluster.links[link], Quantity(value)
+    if link == "nic" and what == "bandwidth" and cluster.nic_rates:
+        return with_shaped_links(cluster, spec.latency, [value] * cluster.hosts)
     spec = replace(spec, latency=quantity) if what == "latency" else replace(spec, bandwidth=quantity)
     return replace(cluster, links={**cluster.links, link: spec})
 

@@ -55,10 +55,10 @@ class Placement:
 
     def __init__(self, cluster: Cluster, size: int) -> None:
         self.cluster, self.size = cluster, size
-        per_host = -(-size // cluster.hosts) if cluster.spread else cluster.ranks_per_host
-        ranks = np.arange(size, dtype=np.int32)
-        self.host: Ints = ranks // per_host
-        self.slot: Ints = ranks % per_host  # index among the ranks of its host
+        self.host: Ints = _hosts_of_ranks(cluster, size)
+        self.ranks_on_host = np.bincount(self.host)
+        before = np.cumsum(self.ranks_on_host) - self.ranks_on_host
+        self.slot: Ints = (np.arange(size) - before[self.host]).astype(np.int32)  # index among the ranks of its host
         self.device: Ints = self.slot % cluster.devices
         self.switch: Ints = self.device // (cluster.devices_per_switch or cluster.devices)
         self.nic: Ints = self.device // (cluster.devices // cluster.nics)
@@ -66,12 +66,11 @@ class Placement:
         self.profile_of = [
             cluster.profile(h, d) for h, d in zip(self.host.tolist(), self.device.tolist(), strict=True)
         ]  # fmt: skip
-        self.ranks_on_host = np.bincount(self.host)
         self.staged = cluster.transport.staged
         self.names: list[str] = []
         self._capacity: list[float] = []
         self._latency: list[float] = []
-        self._slots = min(per_host, size)
+        self._slots = int(self.ranks_on_host.max())
         self._places = self._where()
         self._lay_links()
         self.capacity = np.asarray(self._capacity)
@@ -298,6 +297,15 @@ class Placement:
 
     def _one(self, src: int, dst: int) -> np.ndarray:
         return self.routes(np.asarray([src], np.int32), np.asarray([dst], np.int32))
+
+
+def _hosts_of_ranks(cluster: Cluster, size: int) -> Ints:
+    """The host of every rank, int32 [size], rising: hosts filled one after the other, or all as equally as can be."""
+    if not cluster.spread:
+        return np.arange(size, dtype=np.int32) // np.int32(cluster.ranks_per_host)
+    least, more = divmod(size, cluster.hosts)
+    hosts = np.arange(cluster.hosts, dtype=np.int32)
+    return np.repeat(hosts, least + (hosts < more))
 
 
 def _padded(rows: list[Sequence[Ints]]) -> np.ndarray:

@@ -15,7 +15,7 @@ from harness.effects import Rows
 from harness.errors import InputError
 from harness.rank import Rank
 from harness.running import run
-from sims.cluster import load_cluster, place
+from sims.cluster import load_cluster, place, varied
 from sims.device import OperatorCost, load_device, save_device
 from sims.replay import Replay, record
 from sims.units import Quantity
@@ -42,6 +42,18 @@ def test_fast_links_of_more_hosts_than_cores_are_not_kept_full(lab: str, kept: b
     cluster = load_cluster(lab)
     assert cluster.cores == 2 and (cluster.shaped.value == 1) == kept
     assert load_cluster("lab:3x1gbit").shaped.factors[0] < 1 < load_cluster("lab:3x1gbit").shaped.factors[1]
+
+
+@pytest.mark.parametrize("lab", ["lab:3x1gbit", "lab:2x100mbit", "lab:1gbit,100mbit,unshaped", "lab:2xunshaped"])
+@pytest.mark.parametrize("rate", [12.5e6, 125e6])
+def test_another_rate_of_links_is_another_setting_of_the_shapers(lab: str, rate: float) -> None:
+    cluster = load_cluster(lab)
+    text = {12.5e6: "100mbit", 125e6: "1gbit"}[rate]
+    wanted = load_cluster(f"lab:{cluster.hosts}x{text}")
+    found = varied(cluster, "nic", "bandwidth", rate)
+    assert replace(found, name="", summary="") == replace(wanted, name="", summary="")
+    slower = varied(cluster, "nic", "latency", 0.01)
+    assert slower.nic_rates == cluster.nic_rates and slower.links["nic"].latency.value == 0.01
 
 
 def test_ranks_of_a_host_talk_over_its_loopback() -> None:

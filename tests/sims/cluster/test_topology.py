@@ -156,6 +156,13 @@ def test_ranks_fill_hosts_in_order_or_spread(tmp_path: Path) -> None:
         1,
         1,
     ]
+    spread = load_cluster("sylvie-2x8:hosts.count=5:hosts.spread=true")
+    for size in (1, 4, 5, 7, 12, 20):
+        found = place(spread, size)
+        counts = np.bincount(found.host, minlength=5)
+        assert counts.max() - counts.min() <= 1 and counts.sum() == size, "as equally as can be"
+        assert all(found.slot[found.host == host].tolist() == list(range(counts[host])) for host in range(5))
+        assert all(len(found.route(0, other)) > 0 for other in range(1, size))
     packed = place(cluster(tmp_path, old="devices = 3", new="devices = 3\nranks_per_host = 6"), 8)
     assert packed.host.tolist() == [0] * 6 + [1] * 2
     assert packed.device.tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
