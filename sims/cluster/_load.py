@@ -158,7 +158,11 @@ def _links(links: Links) -> dict[str, LinkSpec]:
 
 def _check(cluster: Cluster, where: str) -> None:
     """Raise InputError when a pair of ranks would have no path, or counts do not fit each other."""
-    links, missing = cluster.links, []
+    links, missing, software = cluster.links, [], cluster.transport
+    if software.measured and software.message.value:
+        raise InputError(
+            f"{where}: transport: what is `measured` has the messages of its collectives in it: leave out `message`"
+        )
     if not cluster.transport.staged and "bus" not in links:
         missing.append(f"bus ({cluster.transport.kind} moves device memory)")
     if cluster.transport.staged and cluster.ranks_per_host > 1 and "loopback" not in links:

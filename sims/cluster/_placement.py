@@ -51,6 +51,9 @@ class Placement:
         segments: int32 [segments, width], links of each, padded with NO_LINK; segment 0 is empty. See `segments_of`.
         staged: messages start and end in host memory, not in device memory.
         ranks_on_host: int64 [hosts].
+        memory: int32 [size], number of the device, and so of the memory, that each rank has or shares with others; all
+            ranks of a lab share that of the one machine.
+        ranks_on_device: int64 [size], ranks that have the device of each rank.
     """
 
     def __init__(self, cluster: Cluster, size: int) -> None:
@@ -61,6 +64,9 @@ class Placement:
         self.slot: Ints = (np.arange(size) - before[self.host]).astype(np.int32)  # index among the ranks of its host
         self.device: Ints = self.slot % cluster.devices
         self.switch: Ints = self.device // (cluster.devices_per_switch or cluster.devices)
+        own_device = self.host * cluster.devices + self.device
+        self.memory: Ints = np.zeros_like(own_device) if cluster.one_machine else own_device
+        self.ranks_on_device = np.bincount(self.memory)[self.memory]
         self.nic: Ints = self.device // (cluster.devices // cluster.nics)
         self.rack: Ints = self.host // (cluster.per_rack or cluster.hosts)
         self.profile_of = [

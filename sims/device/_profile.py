@@ -291,7 +291,10 @@ def load_device(name_or_path: str | Path) -> DeviceProfile:
         InputError: unknown name, unreadable file, unknown or missing key, bad unit.
     """
     path = units.find(name_or_path, "device", DEVICES)
-    return filled(DeviceProfile, units.read_toml(path, "device"), name=path.stem)
+    profile = filled(DeviceProfile, units.read_toml(path, "device"), name=path.stem)
+    if profile.kind == "gpu" and not profile.launch.value:
+        raise InputError(f"device file {path.name}: a GPU's `launch` must be above 0, if only 0.001 us")
+    return profile
 
 
 def save_device(profile: DeviceProfile, path: Path) -> None:

@@ -38,6 +38,7 @@ class SimClock:
             are not.
         overlap: factor on the time of compute while an effect of this rank is in flight.
         pace: returns the factor on the next stretch of compute (see `sims.cluster`); None for 1.
+        taking_turns: ranks whose operators take turns on the device.
         cores: the cores that the rank shares with others; None where it has its own.
         own: the rank's own core, if idling costs it anything.
         epoch_began, epoch_ended: callbacks of those hooks for this rank (see `Observer`).
@@ -60,6 +61,7 @@ class SimClock:
         graph_s: float | None = None,
         overlap: float = 1.0,
         pace: Callable[[], float] | None = None,
+        taking_turns: int = 1,
         cores: Cores | None = None,
         own: IdleCore | None = None,
         epoch_began: Sequence[Callable[[float], None]] = (),
@@ -68,7 +70,7 @@ class SimClock:
         self.env, self.memory = env, memory
         self.paused, self.kind = False, "compute"
         self._launch_s, self._overlap, self._pace, self._cores = launch_s, overlap, pace, cores
-        self._own, self._worked_until = own, 0.0
+        self._own, self._worked_until, self._taking_turns = own, 0.0, taking_turns
         self._effect_s, self._step_s, self._graph_s, self._epochs = effect_s, step_s, graph_s, 0
         self.first_alike, self._replays = 0 if graph_s is None else BEFORE_RECORDING + 1, False
         self._epoch_began, self._epoch_ended = epoch_began, epoch_ended
@@ -161,7 +163,7 @@ class SimClock:
         if ran:
             self.ran(self.kind, seconds)
         if not self.paused:
-            self._device[self.kind] = self._device.get(self.kind, 0.0) + seconds
+            self._device[self.kind] = self._device.get(self.kind, 0.0) + seconds * self._taking_turns
             self._launches[self.kind] = self._launches.get(self.kind, 0) + (0 if self._replays else launches)
 
     def ran(self, component: str, seconds: float) -> None:

@@ -48,7 +48,8 @@ class Simulation:
         makespan_s: when the last rank returned.
         link_bytes: directed link -> bytes that crossed it, without effects off the clock.
         tiers: kind of link -> bytes sent across it.
-        peak_memory: bytes per rank; `memory` is the capacity of each rank's device.
+        peak_memory: bytes per rank; `memory` is the capacity of each rank's device, and `sharing` the number of that
+            device: ranks of the same number share its memory.
         fullest: the rank with the highest share of its device's memory, and what fills it.
         class_seconds: operator class -> seconds of the devices, summed over ranks.
         source_seconds: source of their costs (see `DeviceProfile.source_of`) -> seconds.
@@ -65,6 +66,7 @@ class Simulation:
     tiers: dict[str, int]
     peak_memory: list[int]
     memory: list[int]
+    sharing: list[int]
     fullest: Fullest
     class_seconds: dict[str, float]
     source_seconds: dict[str, float]
@@ -76,8 +78,10 @@ class Simulation:
 
     @property
     def out_of_memory(self) -> list[int]:
-        """Ranks whose peak exceeds the memory of their device."""
-        return [rank for rank, peak in enumerate(self.peak_memory) if peak > self.memory[rank]]
+        """Ranks whose device has less memory than its ranks need at their peaks, which they reach at about the same
+        time."""
+        needed = self._needed()
+        return [rank for rank, device in enumerate(self.sharing) if needed[device] > self.memory[rank]]
 
     @property
     def too_large(self) -> str:
@@ -85,7 +89,21 @@ class Simulation:
         ranks = self.out_of_memory
         if not ranks:
             return ""
-        return f"{'1 rank does' if len(ranks) == 1 else f'{len(ranks)} ranks do'} not fit: {self.fullest}"
+        from harness.console import byte_text  # here, because it takes 0.1 s to import
+
+        found = f"{'1 rank does' if len(ranks) == 1 else f'{len(ranks)} ranks do'} not fit: "
+        rank = max(ranks, key=lambda r: self._needed()[self.sharing[r]] / self.memory[r])
+        beside = self.sharing.count(self.sharing[rank])
+        if beside > 1:
+            found += f"the {beside} ranks that share a device need {byte_text(self._needed()[self.sharing[rank]])}; "
+        return f"{found}{self.fullest}"
+
+    def _needed(self) -> Counter[int]:
+        """Bytes that the ranks of every device need together."""
+        needed = Counter[int]()
+        for device, peak in zip(self.sharing, self.peak_memory, strict=True):
+            needed[device] += peak
+        return needed
 
 
 def simulate(
@@ -197,6 +215,7 @@ class Simulator:
         clock = SimClock(
             self.env, memory, launch_s=profile.host_launch, effect_s=profile.effect.value, step_s=profile.step.value,
             graph_s=profile.graph_seconds() if self.graphs else None, overlap=overlap, pace=pace, cores=cores,
+            taking_turns=self._ranks_on_device(rank),
             own=IdleCore(profile) if cores is None and profile.idle else None,
             epoch_began=listeners_of(rank, self.observers, Observer.epoch_began),
             epoch_ended=listeners_of(rank, self.observers, Observer.epoch_ended),
@@ -225,6 +244,11 @@ class Simulator:
             longer = profile.sharing.value
             self._cores[place] = Cores(self.env, number, profile.cores, Turns.of(number), longer, profile)
         return self._cores[place]
+
+    def _ranks_on_device(self, rank: int) -> int:
+        """Ranks whose kernels take turns on the GPU of a rank, which runs those of one process at a time; ranks that
+        train together compute at about the same time. CPU ranks share `Cores`."""
+        return int(self.placement.ranks_on_device[rank]) if self.profiles[rank].kind == "gpu" else 1
 
     def _begin_software(self, rank: int, seconds: float) -> simpy.Event:
         """Begin work of the library on the cores that a rank shares."""
@@ -370,6 +394,7 @@ class Simulator:
             tiers=dict(zip(self.effects.tiers, self.effects.sent.tolist(), strict=True)),
             peak_memory=[memory.peak for memory in self.memories],
             memory=capacity,
+            sharing=self.placement.memory.tolist(),
             fullest=fullest(self.memories, capacity),
             class_seconds=dict(class_seconds),
             source_seconds=dict(source_seconds),

@@ -112,7 +112,8 @@ class PendingEffects:
         else:
             meeting = self.rendezvous.post(rank, effect)
             carry = self._exchange(rank, effect, meeting, self._state_of(rank, effect, meeting, paused), paid)
-        held = incoming_bytes(effect, rank)
+        # on a CPU the copy for the device is the tensor itself
+        held = 0 if isinstance(effect, HostCopy) and self.profiles[rank].kind == "cpu" else incoming_bytes(effect, rank)
         self.memories[rank].sending(effect.tensors())
         self.memories[rank].hold(held)
         pending = PendingEffect(effect, carry, held, clock.busy() if later else clock.effect_began())

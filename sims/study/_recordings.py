@@ -12,6 +12,7 @@ from harness.config import RunConfig
 from harness.running import Progress, data_inputs, plan_of, prepare
 from harness.running.results import environment
 from sims.cluster import Placement
+from sims.device import load_device
 from sims.replay import RECORDING_FORMAT, Recording, load_recording, on_device, record_placed
 
 WHERE = ("mode", "cluster", "timeout", "startup_timeout", "prepare_timeout", "backend", "device")
@@ -26,7 +27,7 @@ def kept_recording(
     *,
     again: bool = False,
 ) -> Recording:
-    """The config's recording, from the folder or made now.
+    """The config's recording on ranks with devices of the same kinds, from the folder or made now.
 
     Args:
         progress: opens what is told of every epoch; called only where a recording is made.
@@ -36,7 +37,10 @@ def kept_recording(
     decides = {key: value for key, value in config.flat().items() if key not in WHERE}
     plan = plan_of(config)
     graph = prepare(config, plan.cut).graph["fingerprint"]
-    stamp = [RECORDING_FORMAT, environment()["versions"], decides, graph, data_inputs(config)]
+    # a rank's memory holds copies for its host on CPUs, where they are the tensors themselves, and not on GPUs
+    kinds = {name: load_device(name).kind for name in dict.fromkeys(placement.profile_of)}
+    devices = [kinds[name] for name in placement.profile_of]
+    stamp = [RECORDING_FORMAT, environment()["versions"], decides, graph, data_inputs(config), devices]
     path = folder / f"{hashlib.sha256(json.dumps(stamp, sort_keys=True).encode()).hexdigest()}.rec"
     if path.exists() and not again:
         return load_recording(path)

@@ -170,7 +170,10 @@ class Transport:
             every = self.placement.copy_routes(np.arange(self.placement.size), to_host)
             self._copies[to_host] = every, self.placement.latencies(every)
         routes, latencies = self._copies[to_host]
-        latency, link = float(latencies[rank]) + self.profiles[rank].launch.value, int(routes[rank, 0])
+        bus = self.placement.cluster.links.get("bus")
+        # what was measured on a device is from the call to the arrival, its launch included
+        launch = 0.0 if bus is not None and bus.latency.source == "measured" else self.profiles[rank].launch.value
+        latency, link = float(latencies[rank]) + launch, int(routes[rank, 0])
         if not self.placement.staged or routes.shape[1] > 1 or link == NO_LINK:
             return partial(self._copy_over_network, self.network.segment(routes[[rank]]), np.asarray([latency]))
         if link not in self._buses:

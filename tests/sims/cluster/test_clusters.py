@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from matplotlib.image import imread
 
 from harness.cli import main
+from harness.errors import InputError
 from sims.cluster import LINKS, known_clusters, load_cluster, place
 from sims.cluster._load import CLUSTERS
-from sims.device import load_device
+from sims.device import load_device, save_device
 from sims.device._profile import DEVICES
 from sims.study import quantities
 from sims.study._remarks import link_kind, source_shares
-from sims.units import read_toml
+from sims.units import Quantity, read_toml
 
 PAPERS = {  # preset -> hosts, devices per host, device, transport
     "ec-graph": (6, 1, "xeon-e3-1226v3", "grpc"),
@@ -200,3 +202,25 @@ def test_bad_drawings_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture
         assert main(arguments) == 2
         error = capsys.readouterr().err.strip()
         assert message in error and "\n" not in error
+
+
+def test_a_measured_collective_has_its_messages_in_it(tmp_path: Path) -> None:
+    text = (CLUSTERS / "ethernet-1g.toml").read_text()
+    where = text.index("[transport]")
+    both = text[:where] + '[transport.measured.all_to_all]\n2 = "1 ms"\n\n' + text[where:]
+    path = tmp_path / "both.toml"
+    path.write_text(both)
+    assert "message" in text[where:]
+    with pytest.raises(InputError, match="leave out `message`"):
+        load_cluster(path)
+
+
+def test_a_gpu_without_launches_is_refused(tmp_path: Path) -> None:
+    """Its host would be priced as a CPU's."""
+    profile = load_device("h100-80gb-vm")
+    save_device(replace(profile, launch=Quantity(0.0)), tmp_path / "quick.toml")
+    with pytest.raises(InputError, match=r"quick.toml: a GPU's `launch` must be above 0"):
+        load_device(tmp_path / "quick.toml")
+    cpu = load_device("cpu-epyc-1core")
+    save_device(replace(cpu, launch=Quantity(0.0)), tmp_path / "cpu.toml")
+    assert load_device(tmp_path / "cpu.toml").launch.value == 0

@@ -17,7 +17,7 @@ from harness.effects import Received, Rows
 from harness.errors import ProgramError
 from harness.rank import COMPONENTS, Rank
 from sims.cluster import load_cluster, place
-from sims.engine import simulate
+from sims.engine import Simulation, simulate
 from tests.support.background import halved
 from tests.support.observers import Spans
 from tests.support.simulated import each, everyone_sends, plain, seconds_of, timed, work
@@ -235,6 +235,53 @@ def test_a_prediction_may_be_out_of_memory() -> None:
 
     simulation = simulate(program, place(load_cluster("sylvie-2x8"), 2), shapes_only=True)
     assert simulation.memory == [24 * 2**30] * 2 and simulation.out_of_memory == [0, 1]
+
+
+SHARED_GPU = "sylvie-2x8:hosts.devices=1:hosts.ranks_per_host=4:hosts.spread=false"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "fits"),
+    [("local", 2), ("lab:4xunshaped", 2), ("ethernet-1g", 8), (SHARED_GPU, 3), ("sylvie-2x8", 8)],
+)
+def test_ranks_that_share_a_device_need_its_memory_together(cluster: str, fits: int) -> None:
+    """Devices of 24 to 26 GB, ranks of 8.6 GB: two or three on one device, any number on one each."""
+
+    async def program(rank: Rank) -> None:
+        torch.empty(2**31, device="meta").mul_(2)
+
+    def run(size: int) -> Simulation:
+        return simulate(program, place(load_cluster(cluster), size), shapes_only=True)
+
+    assert not run(fits).too_large
+    if fits < 8:
+        found = run(fits + 1)
+        assert found.out_of_memory == list(range(fits + 1))
+        assert f"the {fits + 1} ranks that share a device need" in found.too_large
+
+
+def test_kernels_of_ranks_that_share_a_gpu_take_turns() -> None:
+    async def program(rank: Rank) -> None:
+        for _ in range(5):
+            torch.empty(2**28, device="meta").mul_(2)
+
+    def makespan(cluster: str, size: int) -> float:
+        return simulate(program, place(load_cluster(cluster), size), shapes_only=True).makespan_s
+
+    alone = makespan(SHARED_GPU, 1)
+    assert makespan("sylvie-2x8", 4) == pytest.approx(alone)
+    assert makespan(SHARED_GPU, 2) == pytest.approx(2 * alone) and makespan(SHARED_GPU, 4) == pytest.approx(4 * alone)
+
+
+def test_a_copy_for_the_device_is_the_tensor_itself_on_a_cpu() -> None:
+    async def program(rank: Rank) -> None:
+        here = torch.ones(1000, device=rank.device)
+        there = await rank.host_copy(here, to_host=True, label="out")
+        await rank.host_copy(there, to_host=False, label="in")
+
+    peaks = {name: simulate(program, place(load_cluster(name), 1), shapes_only=True).peak_memory
+             for name in ("local", "sylvie-2x8")}  # fmt: skip
+    assert peaks == {"local": [4000], "sylvie-2x8": [8000]}
 
 
 def test_many_ranks_on_meta_tensors() -> None:
