@@ -158,7 +158,7 @@ class Pricing:
         self._walls.append(time.monotonic() - begin)
         work = self._work(config, (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else None)
         seconds, sent = timed.typical(recorded)
-        shares = source_shares(timed.simulation.source_seconds)
+        shares = source_shares(replay.source_seconds(self.cluster))
         return Priced(
             replace(candidate, config=config),
             replay,

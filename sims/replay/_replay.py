@@ -6,6 +6,7 @@ same. Operators are priced once per device and stretch of compute, so every furt
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -23,10 +24,10 @@ from harness.running import Plan, Progress, cpu_threads, make_job, plan_of, prog
 from harness.running.results import RankEpoch, RankResult, Result, merge
 from harness.traffic import Traffic
 from sims.cluster import Cluster, Placement, load_cluster, place
-from sims.device import DeviceProfile, Fullest, Work, load_device
+from sims.device import CLASSES, DeviceProfile, Fullest, Work, load_device
 from sims.engine import Ledger, Observer, Prices, SimClock, Simulation, Simulator, simulate
 from sims.replay._device_choices import on_device
-from sims.replay._notation import BEGIN, DO, END, START, START_BESIDE, Action
+from sims.replay._notation import BEGIN, COMPUTE, DO, END, START, START_BESIDE, Action
 from sims.replay._player import Playback, Player, Stretch, charge, folded, replay_actions, replayed
 from sims.replay._recording import PeakMemory, Recorder, Recording
 from sims.replay._settled import settled_epochs
@@ -101,6 +102,28 @@ class Replay:
         tiers, tier_of = simulator.placement.tier_matrix()
         depth = int(self.recording.config["layers"])
         return Timed(simulation, merge(ranks, depth, list(tiers), tier_of))
+
+    def source_seconds(self, cluster: Cluster) -> dict[str, float]:
+        """Source of costs (see `DeviceProfile.source_of`) -> seconds of the cluster's devices, summed over ranks."""
+        placement, works = place(cluster, self.recording.size), self.recording.works
+        charged: dict[str, Counter[int]] = defaultdict(Counter)  # by device: number of a stretch -> times
+        for actions, profile in zip(self.recording.actions, placement.profile_of, strict=True):
+            for code, about, _ in actions:
+                if code == COMPUTE:
+                    charged[profile][about] += 1
+                elif code == START_BESIDE:
+                    charged[profile].update(self.recording.converted[about][1:])
+        found: dict[str, float] = defaultdict(float)
+        for name, stretches in charged.items():
+            prices = Prices(self._device(name), self.recording.skew)
+            times = np.zeros(len(works))
+            for number, often in stretches.items():
+                inside = np.frombuffer(self.recording.stretches[number], np.int32).reshape(-1, 2)[:, 1]
+                times += often * np.bincount(inside, minlength=len(works))
+            for work, count in zip(works, times.tolist(), strict=True):
+                source = prices.profile.source_of(work.kind, work.half) if work.kind in CLASSES else "assumed"
+                found[source] += count * prices.seconds(work)
+        return dict(found)
 
     def simulator(
         self, cluster: Cluster, observers: Sequence[Observer] = (), changes: Changes | None = None

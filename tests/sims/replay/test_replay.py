@@ -21,7 +21,7 @@ from harness.errors import InputError
 from harness.methods.registry import METHODS
 from harness.methods.vanilla import Vanilla
 from harness.rank import Rank
-from harness.running import run
+from harness.running import make_job, plan_of, program, run
 from sims.cluster import Cluster, load_cluster, place, varied
 from sims.engine import Simulation, simulate
 from sims.replay import Recorder, Recording, Replay, load_recording, record, settled_epochs
@@ -256,6 +256,19 @@ def test_a_typical_epoch_of_a_cache_that_fills() -> None:
     assert settled_epochs(base).first == 3 and len(later) == 5
     assert median["epoch"] == sorted(e["seconds"]["epoch"] for e in later)[2]
     assert sent == round(np.mean([_sent(epoch) for epoch in later]))
+
+
+@pytest.mark.parametrize("method", ["vanilla", "sylvie-a", "bns-gcn:p=0.5"])
+def test_what_compute_times_rest_on_is_known_without_a_run(method: str) -> None:
+    """Seconds by the source of their costs, as the full simulation adds them up."""
+    base = config(method, mode="sim", epochs=3, cluster=HERE, eval_every=-1)
+    replay = Replay(record(base))
+    for name in (HERE, "h100-8:hosts.device=h100-80gb-vm"):
+        job, prepared = make_job(plan_of(base))
+        full = simulate(program(job), place(load_cluster(name), 3), seed=base.training.seed, skew=prepared.totals.skew)
+        found = replay.source_seconds(load_cluster(name))
+        assert found == pytest.approx(full.source_seconds) and sum(found.values()) > 0
+    assert found.get("measured", 0.0) > 0.5 * sum(found.values()), "an H100 that was measured"
 
 
 def test_recordings_hold_a_settled_period() -> None:
