@@ -181,7 +181,7 @@ def axes_of(cluster: Cluster) -> list[dict[str, Any]]:
 
 
 _SPEED: dict[str, Any] = {
-    "key": "speed", "kind": None, "what": "speed", "label": "speed of compute", "nominal": 1.0,
+    "key": "speed", "kind": None, "what": "speed", "label": "speed of compute and its host", "nominal": 1.0,
 }  # fmt: skip
 
 

@@ -147,7 +147,7 @@ function buildControls() {
   for (const kind of kinds)
     controls.append(group(`${kind} links`, ...axes.filter((axis) => axis.kind === kind).map((axis) => slider(axis.what, axis))));
   const where = [];
-  if ("speed" in axisOf) where.push(slider("speed of compute", axisOf.speed));
+  if ("speed" in axisOf) where.push(slider("speed of compute and its host", axisOf.speed));
   if (DATA.ranks.length > 1) where.push(choice("ranks", "ranks", DATA.ranks, DATA.ranks, () => state.ranks, (x) => { state.ranks = x; }));
   if (DATA.variants.length > 1)
     where.push(choice("device and library", "variant", DATA.variants, DATA.variants.map((label) => label || DATA.cluster), () => state.variant, (x) => { state.variant = x; }));

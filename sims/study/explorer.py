@@ -29,7 +29,7 @@ class LinkSetting:
     Attributes:
         ranks: one of the recorded numbers of ranks.
         variant: label of a `Variant`; empty for the cluster itself.
-        speed: factor on the speed of compute of all devices.
+        speed: factor on the speed of compute: of all devices, and of the hosts that launch their operators.
         links: kind -> (bandwidth in B/s, latency in s); None, or a kind that is left out, is the cluster's own.
     """
 

@@ -109,7 +109,7 @@ def test_show_names_racks_switches_memory_and_stragglers(tmp_path: Path, capsys:
     assert main(["clusters", "show", "h100-512x8"]) == 0
     text = capsys.readouterr().out
     for words in (
-        "hosts: 512, each with 8 devices", "devices: 4096, h100-80gb (85.9 GB)", "PCIe switches: 4 per host",
+        "hosts: 512, each with 8 devices", "devices: 4096, h100-80gb (85.0 GB)", "PCIe switches: 4 per host",
         "network adapters: 8 per host, on the PCIe switches", "racks: 16, of up to 32 hosts", "links.spine.bandwidth",
         "extrapolated",
     ):  # fmt: skip
