@@ -31,6 +31,7 @@ from harness.config import RunConfig
 from harness.running import run
 from reports.draw.what_if import what_if as draw
 from sims.cluster import _load as topology
+from sims.replay import settled_epochs
 
 XS = np.geomspace(1.0, 1000.0, 13).tolist()
 GRAPH = "synthetic:nodes=2000,degree=16,classes=4,features=16"
@@ -209,7 +210,10 @@ def test_methods_that_settle_late(what_if: Command) -> None:
     methods = ["--methods", "vanilla,cdfgnn,ec-graph,sylvie-a", "--dataset", GRAPH, "--parts", "4"]
     argv = [*methods, "--cluster", "ethernet-1g", "--points", "2"]
     _, found, err = what_if(*argv)
-    assert "cdfgnn: 3 epochs recorded" in err and "ec-graph: 11 epochs recorded" in err
+    assert "cdfgnn: 4 epochs recorded" in err and "ec-graph: 22 epochs recorded" in err
+    assert "times are of epochs from number 3 on" in err and "means of epochs 12 to 21, whole periods" in err
+    _, _, few = what_if(*argv, "--recorded", "3")
+    assert "ec-graph: 3 epochs recorded, too few: settled epochs begin with number 12 (--recorded 22)" in few
     assert "vanilla: 1 epochs" not in err and "sylvie-a: 3" not in err
     assert all(row["bytes_per_epoch"] > 0 and row["fits"] == "yes" for row in found["rows"])
     (later,) = {row["bytes_per_epoch"] for row in found["rows"] if row["method"] == "cdfgnn"}
@@ -218,8 +222,8 @@ def test_methods_that_settle_late(what_if: Command) -> None:
 
 
 def test_a_point_at_the_cluster_as_it_is_is_the_epoch_of_a_run(what_if: Command) -> None:
-    """Equal to a run with as many epochs as were recorded; for periodic methods, the mean of the same epochs."""
-    epochs = {"vanilla": 2, "bns-gcn:p=0.5": 2, "sylvie-a": 3, "cdfgnn": 3, "sylvie-a:staleness=2": 3}
+    """The mean of the settled epochs of a run with as many epochs as were recorded."""
+    epochs = {"vanilla": 2, "bns-gcn:p=0.5": 2, "sylvie-a": 3, "cdfgnn": 4, "sylvie-a:staleness=2": 4}
     argv = ["--methods", ",".join(epochs), "--dataset", "synthetic:nodes=500", "--cluster", "bns-10x2080ti"]
     argv += ["--layer0", "auto"]  # every method as a run has it
     _, found, _ = what_if(*argv, "--points", "2", "--bandwidth", "bus=1GB/s..12GB/s")
@@ -230,8 +234,8 @@ def test_a_point_at_the_cluster_as_it_is_is_the_epoch_of_a_run(what_if: Command)
             eval_every=-1, order="auto",
         )  # fmt: skip
         ran = run(config)
-        mean = np.mean([epoch["seconds"]["epoch"] for epoch in ran.epochs[1:]])
-        expected = mean if "staleness=2" in method else ran.summary()["epoch_seconds"]
+        settled = [ran.epochs[number] for number in settled_epochs(config).of(len(ran.epochs))]
+        expected = np.mean([epoch["seconds"]["epoch"] for epoch in settled])
         assert row["epoch_seconds"] == pytest.approx(expected, rel=1e-12), method
         if method == "vanilla":  # all epochs after the first are alike, so it is what any longer run says too
             longer = run(config.changed(epochs=5)).summary()["epoch_seconds"]
@@ -243,7 +247,7 @@ def test_synchronous_epochs_weigh_as_often_as_they_come(what_if: Command) -> Non
     methods = "sylvie-a,sylvie-s,sylvie-a:staleness=2,sylvie-a:staleness=5"
     argv = ["--methods", methods, *FLAGS, "--cluster", "ethernet-1g", "--points", "2"]
     _, found, err = what_if(*argv, "--bandwidth", "nic=100Mb/s..1Gb/s")
-    assert "staleness=5: 6 epochs recorded" in err and "staleness=2: 3 epochs recorded" in err
+    assert "staleness=5: 7 epochs recorded" in err and "staleness=2: 4 epochs recorded" in err
     slowest = {row["method"]: row["epoch_seconds"] for row in found["rows"] if row["value"] == 1e8 / 8}
     late, now, often, rarely = (slowest[method] for method in methods.split(","))
     assert late < 0.97 * now
