@@ -26,6 +26,7 @@ from harness.machine._calibration import (
     calibration_folder,
     kept_calibration,
 )
+from harness.machine._code import code_in, code_of
 from harness.machine._cores import CORES_VARIABLE, Claim, core_count, processor, usable_cores
 from harness.machine._files import (
     Lock,
@@ -76,6 +77,8 @@ __all__ = [
     "building",
     "cache_root",
     "calibration_folder",
+    "code_in",
+    "code_of",
     "code_version",
     "files_left",
     "core_count",

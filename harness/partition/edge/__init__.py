@@ -6,6 +6,7 @@ reports and tests that need a single assignment.
 
 from harness.partition.edge._assign import assign
 from harness.partition.edge._build import build_part, build_parts, features, labels
+from harness.partition.edge._changed_code import tell_of_changed_code
 from harness.partition.edge._layout import Layout, Renumber, bucket, lay_out, totals_of
 from harness.partition.edge._memory import BuildMemory, build_memory
 from harness.partition.edge._quality import OverlapQuality, Quality, quality, quality_of
@@ -56,5 +57,6 @@ __all__ = [
     "quality_of",
     "read_part",
     "stored",
+    "tell_of_changed_code",
     "totals_of",
 ]

@@ -1,0 +1,139 @@
+"""Hashes of code: what a class uses counts, in files of its package, beside it and of this project; nothing else."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.machine import _calibration, _code, code_in, code_of, code_version
+from harness.methods.registry import METHODS, parse_method
+from sims.device import _costs
+from sims.study import _profiling, calibrated
+
+FILES = {
+    "code_pkg/__init__.py": "from code_pkg._used import Used\nfrom code_pkg._other import Other\n",
+    "code_pkg/_used.py": '"""A docstring."""\nimport code_beside\n\nclass Used:\n    def run(self):\n'
+    '        """Text."""\n        from ._late import LATE\n        return LATE  # why\n',
+    "code_pkg/_late.py": "LATE = 1\n",
+    "code_pkg/_other.py": "class Other:\n    pass\n",
+    "code_pkg/_typing.py": "class Typed:\n    pass\n",
+    "code_beside.py": "BESIDE = 1\n",
+    "code_plugin.py": "from typing import TYPE_CHECKING\nfrom code_pkg import Used\n\nif TYPE_CHECKING:\n"
+    "    from code_pkg._typing import Typed\n\nclass Plugin(Used):\n    pass\n",
+}
+COUNT = {
+    "code_pkg/_used.py": ("return LATE", "return -LATE"),
+    "code_pkg/_late.py": ("LATE = 1", "LATE = 2"),
+    "code_beside.py": ("BESIDE = 1", "BESIDE = 2"),
+    "code_plugin.py": ("    pass", "    x = 1"),
+}
+DO_NOT = {
+    "code_pkg/_other.py": ("    pass", "    x = 1"),
+    "code_pkg/_typing.py": ("    pass", "    x = 1"),
+    "code_pkg/_used.py": ("# why", "# for another reason"),
+    "code_plugin.py": ("class Plugin(Used):\n", 'class Plugin(Used):\n    """Text."""\n\n'),
+}
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, type[Any]]:
+    """The folder of a plugin's files, and its class."""
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setenv("HALOSCOPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in [name for name in sys.modules if name.startswith("code_")]:
+        monkeypatch.delitem(sys.modules, name)
+    made: type[Any] = importlib.import_module("code_plugin").Plugin
+    return tmp_path, made
+
+
+def changed(folder: Path, name: str, swap: tuple[str, str]) -> None:
+    text = (folder / name).read_text()
+    assert swap[0] in text
+    (folder / name).write_text(text.replace(*swap))
+
+
+@pytest.mark.parametrize("made_of", [lambda kind: kind, lambda kind: kind(), lambda kind: kind.run])
+def test_what_is_used_counts(plugin: tuple[Path, type[Any]], made_of: Callable[[type[Any]], object]) -> None:
+    folder, kind = plugin
+    thing = made_of(kind)
+    for name, swap in COUNT.items():
+        if name == "code_plugin.py" and thing is kind.run:
+            continue  # a function counts by its own module
+        before = code_of(thing)
+        changed(folder, name, swap)
+        assert code_of(thing) != before, name
+
+
+def test_what_is_not_used_does_not_and_neither_do_comments_and_docstrings(plugin: tuple[Path, type[Any]]) -> None:
+    folder, kind = plugin
+    before = code_of(kind)
+    for name, swap in DO_NOT.items():
+        changed(folder, name, swap)
+        assert code_of(kind) == before, name
+
+
+def test_a_file_is_parsed_once(plugin: tuple[Path, type[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, kind = plugin
+    before = code_of(kind)
+    with monkeypatch.context() as patch:
+        patch.setattr(_code, "_parsed", None)
+        assert code_of(kind) == before
+    (folder / "cache" / "code.json").write_bytes(b"\xff")
+    assert code_of(kind) == before, "a damaged file of what is kept"
+
+
+def test_a_file_that_cannot_be_parsed_counts_by_its_bytes(plugin: tuple[Path, type[Any]]) -> None:
+    folder, kind = plugin
+    (folder / "code_beside.py").write_text("def\n")
+    before = code_of(kind)
+    (folder / "code_beside.py").write_text("def \n")
+    assert code_of(kind) != before
+
+
+def modules(*things: object, within: str = "harness") -> set[str]:
+    search = _code._Search(within, _code._tops(things))
+    return set(search.reached(name for thing in things for name in _code._modules(thing)))
+
+
+def test_a_method_counts_with_what_it_runs_and_without_other_methods() -> None:
+    for name in ("vanilla", "sylvie-a", "cdfgnn"):
+        found, own = modules(parse_method(name)), METHODS.find(name).__module__
+        assert {own, "harness.methods.base", "harness.nn._models", "harness.rank"} <= found
+        others = {kind.__module__ for kind in METHODS.own().values()} - {own, "harness.methods.vanilla"}
+        assert not found & others
+        assert not any(each.startswith(("harness.commands", "harness.datasets", "torch", "numpy")) for each in found)
+    assert {"harness.exchanges._layer_pull", "harness.kernels._quantize_cpu"} <= modules(parse_method("vanilla"))
+
+
+def test_listed_places_count_without_what_they_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setenv("HALOSCOPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(_code, "_ROOT", tmp_path)
+    before = code_in("code_pkg", "code_plugin.py")
+    changed(tmp_path, "code_beside.py", COUNT["code_beside.py"])
+    changed(tmp_path, "code_plugin.py", DO_NOT["code_plugin.py"])
+    assert code_in("code_pkg", "code_plugin.py") == before
+    changed(tmp_path, "code_pkg/_late.py", COUNT["code_pkg/_late.py"])
+    assert code_in("code_pkg", "code_plugin.py") != before
+    for place in ("code_pkg/missing.py", "missing", "cache"):
+        with pytest.raises(FileNotFoundError, match="has no Python source"):
+            code_in("code_pkg", place)
+
+
+def test_a_calibration_counts_with_what_measures_and_fits_alone() -> None:
+    names = {str(_code._ROOT / place) for place in _calibration._MEASURES}
+    assert code_in(*_calibration._MEASURES), "all of them exist"
+    assert {str(Path(module.__file__ or "")) for module in (_costs, calibrated, _profiling)} <= names
+    assert not any("explorer" in name or name.endswith("sims/study") for name in names)
+    with pytest.raises(FileNotFoundError):
+        code_version("no-such-package")
