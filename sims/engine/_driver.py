@@ -17,19 +17,20 @@ from typing import Any, Protocol
 import simpy
 from simpy.core import EmptySchedule
 
-from harness.effects import Background, Effect, Handle, HostCopy, Start, Wait
+from harness.effects import Background, Effect, Handle, HostCopy, Start, Wait, component_of
 from harness.errors import ProgramError
+from harness.kernels.work import CLASSES
 from harness.rank import Rank, random_key
 from harness.rendezvous import Rendezvous
 from harness.trampoline import Finished, Program, Stepper
 from sims.cluster import Placement, Stragglers
-from sims.device import CLASSES, DeviceProfile, Fullest, LiveMemory, ShapeMemory, fullest, load_device
+from sims.device import DeviceProfile, Fullest, LiveMemory, ShapeMemory, fullest, load_device
 from sims.engine._clock import SimClock
 from sims.engine._cores import Cores, Turns
 from sims.engine._idle_core import IdleCore
 from sims.engine._ledger import Ledger, Prices
 from sims.engine._observer import Observer, listeners, listeners_of
-from sims.engine._pending_effects import PendingEffects, SimProcess, component_of
+from sims.engine._pending_effects import PendingEffects, SimProcess
 from sims.engine._side import SideThread
 from sims.engine._tail import Tail
 

@@ -17,7 +17,7 @@ import numpy as np
 import simpy
 from torch import Tensor
 
-from harness.effects import Effect, HostCopy, Received
+from harness.effects import Component, Effect, HostCopy, Received, component_of
 from harness.errors import ProgramError
 from harness.rendezvous import Meeting, Rendezvous
 from sims.cluster import Placement
@@ -50,7 +50,7 @@ class PendingEffect:
     finish: simpy.Event | None = None
 
     @property
-    def component(self) -> str:
+    def component(self) -> Component:
         """The component under which blocking in the effect is booked."""
         return component_of(self.effect)
 
@@ -199,10 +199,3 @@ class PendingEffects:
 
 def _in_list(process: SimProcess) -> SimProcess:
     return [(yield from process)]
-
-
-def component_of(effect: Effect) -> str:
-    """The component under which blocking in an effect is booked."""
-    if isinstance(effect, HostCopy):
-        return "swap"
-    return "reduce" if effect.tag.direction == "reduce" else "halo"
