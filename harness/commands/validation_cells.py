@@ -215,9 +215,7 @@ class Validator:
     def _with_blocks(self, config: RunConfig, calibration: Calibration) -> Path:
         """The device with neighbour sums timed on the blocks of a partition: once for all methods with equal blocks."""
         flat = config.flat()
-        decides = {
-            name: flat[name] for name in ("dataset", "partitioner", "parts", "hidden", "model", "threads", "seed")
-        }
+        decides = {name: flat[name] for name in DECIDE_BLOCKS}
         cut = running.plan_of(config).cut.kind
         key = hashlib.sha256(as_json(decides) + cut.encode() + calibration.device.read_bytes()).hexdigest()
         path = self.out / "blocks" / key / "device.toml"

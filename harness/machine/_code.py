@@ -2,7 +2,8 @@
 (`code_of`), and of listed files of this project (`code_in`). `code_version` hashes whole packages.
 
 Comments and docstrings do not count. Files are read and not run; what a file says is kept in the cache folder under
-the hash of its content, so that a file is parsed once.
+the hash of its content, so that a file is parsed once. A loaded module counts as it was when it was first hashed, until
+it is loaded again: this process goes on with that code, whatever becomes of the file.
 """
 
 from __future__ import annotations
@@ -174,9 +175,8 @@ class _Search:
 
     def said(self, module: str, place: Path) -> _File:
         """What a file says, which is the source of a module; nothing where it cannot be read."""
-        try:
-            content = place.read_bytes()
-        except OSError:
+        content = _content(module, place)
+        if content is None:
             return _File("", ())
         package = module if place.name == "__init__.py" else module.rpartition(".")[0]
         key = hashlib.sha256(package.encode() + b"\0" + content).hexdigest()
@@ -184,6 +184,24 @@ class _Search:
             self._known[key], self._grown = _parsed(content, package), True
         self._used[key] = self._known[key]
         return self._known[key]
+
+
+_CONTENTS = dict[str, tuple[object, bytes]]()
+"""Loaded module -> what it was loaded by (`__spec__`, a new one whenever it is loaded again), and its source."""
+
+
+def _content(module: str, place: Path) -> bytes | None:
+    """The source of a module; None where it cannot be read."""
+    loaded = getattr(sys.modules.get(module), "__spec__", None)
+    by, content = _CONTENTS.get(module, (None, b""))
+    if loaded is not None and by is loaded:
+        return content
+    try:
+        content = place.read_bytes()
+    except OSError:
+        return None
+    _CONTENTS[module] = loaded, content
+    return content
 
 
 def _place(top: str) -> Path | None:

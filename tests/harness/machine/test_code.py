@@ -58,6 +58,7 @@ def changed(folder: Path, name: str, swap: tuple[str, str]) -> None:
     text = (folder / name).read_text()
     assert swap[0] in text
     (folder / name).write_text(text.replace(*swap))
+    _code._CONTENTS.clear()  # as in another process
 
 
 @pytest.mark.parametrize("made_of", [lambda kind: kind, lambda kind: kind(), lambda kind: kind.run])
@@ -92,9 +93,20 @@ def test_a_file_is_parsed_once(plugin: tuple[Path, type[Any]], monkeypatch: pyte
 
 def test_a_file_that_cannot_be_parsed_counts_by_its_bytes(plugin: tuple[Path, type[Any]]) -> None:
     folder, kind = plugin
-    (folder / "code_beside.py").write_text("def\n")
+    changed(folder, "code_beside.py", ("BESIDE = 1\n", "def\n"))
     before = code_of(kind)
-    (folder / "code_beside.py").write_text("def \n")
+    changed(folder, "code_beside.py", ("def\n", "def \n"))
+    assert code_of(kind) != before
+
+
+def test_a_loaded_module_counts_as_it_was_until_it_is_loaded_again(plugin: tuple[Path, type[Any]]) -> None:
+    """What a process computes after its files were edited is not of the edited code."""
+    folder, kind = plugin
+    before = code_of(kind)
+    path = folder / "code_pkg" / "_used.py"
+    path.write_text(path.read_text().replace("return LATE", "return -LATE"))
+    assert code_of(kind) == before
+    importlib.reload(sys.modules["code_pkg._used"])
     assert code_of(kind) != before
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -54,6 +55,7 @@ def test_its_content_counts(module: Path) -> None:
     module.write_text(MODULE + "\n# a comment")
     assert data_inputs(plan_of(config)) == before
     module.write_text(MODULE + "\nCHANGED = True\n")
+    importlib.reload(sys.modules["my_own_models"])
     after = data_inputs(plan_of(config))
     assert {name for name in before if before[name] != after[name]} == {"model"}
 

@@ -129,23 +129,29 @@ def test_an_edited_sampler_of_another_package_counts(tmp_path: Path, monkeypatch
     plans = [plan_of(RunConfig.of(method=f"bns-gcn:sampling={name}")) for name in ("own", "fixed")]
     before = [data_inputs(plan) for plan in plans]
     path.write_text(path.read_text().replace("SHARE = 1", "SHARE = 2"))
+    importlib.reload(sys.modules["edited_sampler"])
     assert [data_inputs(plan) == known for plan, known in zip(plans, before, strict=True)] == [False, True]
 
 
 def test_an_edited_method_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     path = tmp_path / "edited_method.py"
-    path.write_text(METHOD)
-    monkeypatch.delitem(sys.modules, "edited_method", raising=False)
-    monkeypatch.setitem(METHODS.builtin, "edited", importlib.import_module("edited_method").Edited)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def edit(text: str) -> None:
+        path.write_text(text)
+        importlib.invalidate_caches()
+        monkeypatch.delitem(sys.modules, "edited_method", raising=False)
+        monkeypatch.setitem(METHODS.builtin, "edited", importlib.import_module("edited_method").Edited)
+
     for mode in ("loopback", "sim"):
         config = RunConfig.of(dataset="synthetic:nodes=60,degree=4,classes=3,features=4", method="edited", parts=2,
                               epochs=1, eval_every=-1, mode=mode, cluster="ethernet-1g")  # fmt: skip
-        path.write_text(METHOD)
+        edit(METHOD)
         out = tmp_path / mode
         first = run_or_reuse(open_run(config), out, quiet=True)
-        path.write_text(METHOD + "\n# A comment\n")
+        edit(METHOD + "\n# A comment\n")
         assert run_or_reuse(open_run(config), out, quiet=True).reused
-        path.write_text(METHOD + "    bf16 = False\n")
+        edit(METHOD + "    bf16 = False\n")
         assert finished(first.path, lambda config=config: open_run(config), reuse="any") is not None  # type: ignore[misc]
         assert not run_or_reuse(open_run(config), out, quiet=True).reused
