@@ -26,7 +26,7 @@ from harness.machine._calibration import (
     calibration_folder,
     kept_calibration,
 )
-from harness.machine._code import code_in, code_of
+from harness.machine._code import GPU_KERNELS, listed_code, used_code, used_modules
 from harness.machine._cores import CORES_VARIABLE, Claim, core_count, processor, usable_cores
 from harness.machine._files import (
     Lock,
@@ -66,6 +66,7 @@ __all__ = [
     "Claim",
     "Depth",
     "FOREIGN",
+    "GPU_KERNELS",
     "HERE",
     "IN_MEMORY",
     "KeptCalibration",
@@ -77,8 +78,9 @@ __all__ = [
     "building",
     "cache_root",
     "calibration_folder",
-    "code_in",
-    "code_of",
+    "listed_code",
+    "used_code",
+    "used_modules",
     "code_version",
     "files_left",
     "core_count",

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from harness.machine._cache import cache_root
-from harness.machine._code import code_in
+from harness.machine._code import listed_code
 from harness.machine._cores import core_count, processor
 from harness.machine._files import kept_json
 
@@ -61,7 +61,7 @@ class KeptCalibration(msgspec.Struct, frozen=True):
 def calibration_folder() -> Path:
     """The folder of this machine's calibration in the cache: by host, processor, usable cores and the code that
     measures. It need not exist."""
-    stamp = json.dumps([platform.node(), processor(), core_count(), code_in(*_MEASURES)])
+    stamp = json.dumps([platform.node(), processor(), core_count(), listed_code(*_MEASURES)])
     return cache_root() / "machine" / hashlib.sha256(stamp.encode()).hexdigest()[:16]
 
 

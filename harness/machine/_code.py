@@ -1,5 +1,5 @@
 """Hashes of code for keys of what is kept: of what a class, a function or an object runs, also in other packages
-(`code_of`), and of listed files of this project (`code_in`). `code_version` hashes whole packages.
+(`used_code`), and of listed files of this project (`listed_code`). `code_version` hashes whole packages.
 
 Comments and docstrings do not count. Files are read and not run; what a file says is kept in the cache folder under
 the hash of its content, so that a file is parsed once. A loaded module counts as it was when it was first hashed, until
@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,6 +23,9 @@ from harness.machine._files import kept_json, write_atomically
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PROJECT = ("harness", "real", "sims")
+GPU_KERNELS = ("_cuda", ".triton_code")
+"""How the names of modules end of which runs on CPUs use nothing."""
+
 _INSTALLED = ("site-packages", "dist-packages")
 _HOLDS_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 _MOST = 4000
@@ -45,27 +48,33 @@ class _File(msgspec.Struct, frozen=True, array_like=True):
     imports: tuple[_Import, ...]
 
 
-def code_of(*things: object, within: str = "harness") -> str:
-    """SHA-256 of the source of classes, functions and objects: the modules of their classes and of all bases, and what
-    these import, directly or not.
+def used_code(*things: object, within: str = "harness", apart: Collection[str] = ()) -> str:
+    """SHA-256 of the source of classes, functions and objects; arguments as for `used_modules`."""
+    return _hash(used_modules(*things, within=within, apart=apart))
+
+
+def used_modules(*things: object, within: str = "harness", apart: Collection[str] = ()) -> dict[str, str]:
+    """Module -> hash of its code, of the classes of things and of all bases, and of what these import, directly or not.
 
     Imports are followed in this project, in the package of each thing, and to modules that lie beside that package
     unless it is installed; other packages count by their version, which is not part of this hash. A name that a
     package hands out stands for the module that it is from, so other modules of that package do not count.
 
     Args:
+        things: classes, functions and objects.
         within: the package of this project outside of which no module of this project counts.
+        apart: endings of names of modules that do not count.
     """
-    search = _Search(within, _tops(things))
+    search = _Search(_tops(things), within, tuple(apart))
     found = search.reached(module for thing in things for module in _modules(thing))
     search.keep()
-    return _hash(found)
+    return found
 
 
-def code_in(*places: str) -> str:
+def listed_code(*places: str) -> str:
     """SHA-256 of the Python source in files and folders of this project, such as "real/measure", without what they
     import. Raises FileNotFoundError for a place that does not exist, or has no Python file."""
-    search, found = _Search("harness", set()), dict[str, str]()
+    search, found = _Search(set()), dict[str, str]()
     for place in places:
         path = _ROOT / place
         files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
@@ -97,10 +106,10 @@ def _tops(things: tuple[object, ...]) -> set[str]:
 class _Search:
     """Follows imports; what files say is known by the hash of their content, and grows."""
 
-    def __init__(self, within: str, tops: set[str]) -> None:
+    def __init__(self, tops: set[str], within: str = "harness", apart: tuple[str, ...] = ()) -> None:
         self._known = kept_json(cache_root() / "code.json", dict[str, _File]) or {}
         self._used, self._grown = dict[str, _File](), False
-        self._within, self._tops = within, tops
+        self._tops, self._within, self._apart = tops, within, apart
         self._beside = {place.parent for top in tops - {*_PROJECT} if (place := _place(top)) is not None}
         self._read = dict[str, _File | None]()
         self._sources = dict[str, Path | None]()
@@ -130,6 +139,8 @@ class _Search:
                 write_atomically(path, msgspec.json.encode(kept), durable=False)
 
     def _counts(self, module: str) -> bool:
+        if module.endswith(self._apart):
+            return False
         if module.partition(".")[0] in _PROJECT:
             return f"{module}.".startswith(f"{self._within}.") or self._within == "harness"
         return module not in sys.stdlib_module_names

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from harness.config import RunConfig
 from harness.errors import InputError
-from harness.machine import code_of
+from harness.machine import GPU_KERNELS, used_code
 from harness.methods.base import Method
 from harness.methods.registry import parse_method
 from harness.nn import MODELS, build_model, model_factory
@@ -123,9 +123,10 @@ def data_inputs(plan: Plan) -> dict[str, str]:
     """Those of `OpenedRun.inputs` that every driver reads: the code of the method and of a model that is not built in,
     rates, a workload and its partition. The partitioner's code stands with the graph (`Prepared.made_of`)."""
     config, method = plan.config, plan.method
-    code = {"method": code_of(program, method, *method.plugins())}
+    kernels = () if config.run.device == "cuda" else GPU_KERNELS
+    code = {"method": used_code(program, method, *method.plugins(), apart=kernels)}
     if config.model.name not in MODELS.builtin:
-        code["model"] = code_of(model_factory(config.model.name))
+        code["model"] = used_code(model_factory(config.model.name))
     named = {"rates": Path(config.cluster.rates)} if config.cluster.rates else {}
     if is_workload(config.data.dataset):
         named["workload"], description, _ = read_description(config.data.dataset)

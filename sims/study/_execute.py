@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from harness.config import RunConfig
-from harness.machine import HERE, code_of, kept_calibration
+from harness.machine import HERE, kept_calibration, used_code
 from harness.nn import build_model
 from harness.running import Execution, Job, cpu_threads, program, threads_per_rank
 from sims.cluster import Cluster, Placement, load_cluster, place
@@ -53,7 +53,7 @@ class SimulatedCluster:
         known = [replace(cluster, profiles=()), devices, order, library.tuning()]  # wherever the device files lie
         return {
             "cluster": hashlib.sha256(msgspec.json.encode(known)).hexdigest(),
-            "simulator": code_of(simulate, Repeats, library),
+            "simulator": used_code(simulate, Repeats, library),
         }
 
     def execute(self, job: Job) -> Execution:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from harness.config import RunConfig
-from harness.machine import code_of
+from harness.machine import used_code
 from harness.running import Progress, data_inputs, plan_of, prepare
 from harness.running.results import environment
 from sims.cluster import Placement
@@ -36,7 +36,7 @@ def kept_recording(
     config = on_device(config, placement)
     decides = {key: value for key, value in config.flat().items() if key not in WHERE}
     plan = plan_of(config)
-    data = [*prepare(config, plan.cut).made_of(), data_inputs(plan), code_of(record_placed)]
+    data = [*prepare(config, plan.cut).made_of(), data_inputs(plan), used_code(record_placed)]
     stamp = [RECORDING_FORMAT, environment()["versions"], decides, *data]
     path = folder / f"{hashlib.sha256(json.dumps(stamp, sort_keys=True).encode()).hexdigest()}.rec"
     if path.exists() and not again:

@@ -12,22 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import loopback
-from harness.effects import (
-    COUNT_BYTES,
-    AllReduce,
-    Broadcast,
-    Conversion,
-    Effect,
-    Handle,
-    HostCopy,
-    Rows,
-    Start,
-    Tag,
-    Wait,
-    chunk_sizes,
-    component_of,
-    in_words,
-)
+from harness.effects import COUNT_BYTES, AllReduce, Broadcast, Conversion, Rows, Tag, chunk_sizes, in_words
 from harness.errors import ProgramError
 from harness.rank import Rank, random_key
 from tests.support.background import halved
@@ -389,31 +374,6 @@ def test_random_keys_differ_in_every_argument_and_repeat() -> None:
     assert len(keys) == 6
     assert random_key(*base) == random_key(*base)
     assert all(0 <= key < 2**63 for key in keys)
-
-
-def test_a_wrong_span_is_refused_whether_a_driver_has_time_or_not() -> None:
-    async def program(rank: Rank) -> None:
-        with rank.span("encode"):  # type: ignore[arg-type]
-            pass
-
-    with pytest.raises(
-        ProgramError, match=rf"rank 0: no such component of time: 'encode' at .*{HERE}.*; known: compute"
-    ):
-        loopback.run_ranks(program, 2)
-
-
-def test_what_is_carried_out_and_the_component_it_is_counted_under() -> None:
-    rank = Rank(0, 2)
-    built: dict[str, Effect] = {
-        "halo": rank.send(torch.zeros(1), to=1, label="a"),
-        "reduce": AllReduce(tag=Tag("b", "reduce", -1, 0), tensor=torch.zeros(1)),
-        "swap": HostCopy(tag=Tag("c", "reduce", -1, 0), tensor=torch.zeros(1), to_host=True),
-    }
-    for component, effect in built.items():
-        started = Start(tag=effect.tag, effect=effect)
-        awaited = Wait(tag=effect.tag, handle=Handle(effect))
-        assert effect.wire is started.wire is awaited.wire is effect
-        assert {component_of(each) for each in (effect, started, awaited)} == {component}
 
 
 def test_off_the_clock_books_no_bytes() -> None:

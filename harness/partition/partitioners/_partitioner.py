@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.errors import InputError
 from harness.graphs import Graph
-from harness.machine import code_of
+from harness.machine import used_code
 from harness.registry import Optioned
 
 PACKAGE = "harness.partition.partitioners"
@@ -42,7 +42,7 @@ class Partitioner(Optioned, ABC):
     def code(self) -> str:
         """A hash of the code that assigns: this class's file and what it imports of this folder or of its own package;
         part of every cache key. Other code of this project, as that of graphs, is not."""
-        return code_of(self, within=PACKAGE)
+        return used_code(self, within=PACKAGE)
 
     def _require(self, rule: str, holds: bool) -> None:
         """Raise InputError "`name`: `rule`" unless `holds`; comparisons must be false for NaN."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.machine import _calibration, _code, code_in, code_of, code_version
+from harness.machine import GPU_KERNELS, _calibration, _code, code_version, listed_code, used_code, used_modules
 from harness.methods.registry import METHODS, parse_method
 from sims.device import _costs
 from sims.study import _profiling, calibrated
@@ -68,61 +68,58 @@ def test_what_is_used_counts(plugin: tuple[Path, type[Any]], made_of: Callable[[
     for name, swap in COUNT.items():
         if name == "code_plugin.py" and thing is kind.run:
             continue  # a function counts by its own module
-        before = code_of(thing)
+        before = used_code(thing)
         changed(folder, name, swap)
-        assert code_of(thing) != before, name
+        assert used_code(thing) != before, name
 
 
 def test_what_is_not_used_does_not_and_neither_do_comments_and_docstrings(plugin: tuple[Path, type[Any]]) -> None:
     folder, kind = plugin
-    before = code_of(kind)
+    before = used_code(kind)
     for name, swap in DO_NOT.items():
         changed(folder, name, swap)
-        assert code_of(kind) == before, name
+        assert used_code(kind) == before, name
 
 
 def test_a_file_is_parsed_once(plugin: tuple[Path, type[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     folder, kind = plugin
-    before = code_of(kind)
+    before = used_code(kind)
     with monkeypatch.context() as patch:
         patch.setattr(_code, "_parsed", None)
-        assert code_of(kind) == before
+        assert used_code(kind) == before
     (folder / "cache" / "code.json").write_bytes(b"\xff")
-    assert code_of(kind) == before, "a damaged file of what is kept"
+    assert used_code(kind) == before, "a damaged file of what is kept"
 
 
 def test_a_file_that_cannot_be_parsed_counts_by_its_bytes(plugin: tuple[Path, type[Any]]) -> None:
     folder, kind = plugin
     changed(folder, "code_beside.py", ("BESIDE = 1\n", "def\n"))
-    before = code_of(kind)
+    before = used_code(kind)
     changed(folder, "code_beside.py", ("def\n", "def \n"))
-    assert code_of(kind) != before
+    assert used_code(kind) != before
 
 
 def test_a_loaded_module_counts_as_it_was_until_it_is_loaded_again(plugin: tuple[Path, type[Any]]) -> None:
     """What a process computes after its files were edited is not of the edited code."""
     folder, kind = plugin
-    before = code_of(kind)
+    before = used_code(kind)
     path = folder / "code_pkg" / "_used.py"
     path.write_text(path.read_text().replace("return LATE", "return -LATE"))
-    assert code_of(kind) == before
+    assert used_code(kind) == before
     importlib.reload(sys.modules["code_pkg._used"])
-    assert code_of(kind) != before
-
-
-def modules(*things: object, within: str = "harness") -> set[str]:
-    search = _code._Search(within, _code._tops(things))
-    return set(search.reached(name for thing in things for name in _code._modules(thing)))
+    assert used_code(kind) != before
 
 
 def test_a_method_counts_with_what_it_runs_and_without_other_methods() -> None:
     for name in ("vanilla", "sylvie-a", "cdfgnn"):
-        found, own = modules(parse_method(name)), METHODS.find(name).__module__
+        found, own = {*used_modules(parse_method(name))}, METHODS.find(name).__module__
         assert {own, "harness.methods.base", "harness.nn._models", "harness.rank"} <= found
         others = {kind.__module__ for kind in METHODS.own().values()} - {own, "harness.methods.vanilla"}
         assert not found & others
         assert not any(each.startswith(("harness.commands", "harness.datasets", "torch", "numpy")) for each in found)
-    assert {"harness.exchanges._layer_pull", "harness.kernels._quantize_cpu"} <= modules(parse_method("vanilla"))
+    whole, on_cpus = (used_modules(parse_method("vanilla"), apart=apart).keys() for apart in ((), GPU_KERNELS))
+    assert {"harness.exchanges._layer_pull", "harness.kernels._quantize_cpu"} <= on_cpus
+    assert "harness.kernels._quantize_cuda" in whole - on_cpus and on_cpus < whole
 
 
 def test_listed_places_count_without_what_they_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,20 +128,20 @@ def test_listed_places_count_without_what_they_import(tmp_path: Path, monkeypatc
         (tmp_path / name).write_text(text)
     monkeypatch.setenv("HALOSCOPE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(_code, "_ROOT", tmp_path)
-    before = code_in("code_pkg", "code_plugin.py")
+    before = listed_code("code_pkg", "code_plugin.py")
     changed(tmp_path, "code_beside.py", COUNT["code_beside.py"])
     changed(tmp_path, "code_plugin.py", DO_NOT["code_plugin.py"])
-    assert code_in("code_pkg", "code_plugin.py") == before
+    assert listed_code("code_pkg", "code_plugin.py") == before
     changed(tmp_path, "code_pkg/_late.py", COUNT["code_pkg/_late.py"])
-    assert code_in("code_pkg", "code_plugin.py") != before
+    assert listed_code("code_pkg", "code_plugin.py") != before
     for place in ("code_pkg/missing.py", "missing", "cache"):
         with pytest.raises(FileNotFoundError, match="has no Python source"):
-            code_in("code_pkg", place)
+            listed_code("code_pkg", place)
 
 
 def test_a_calibration_counts_with_what_measures_and_fits_alone() -> None:
     names = {str(_code._ROOT / place) for place in _calibration._MEASURES}
-    assert code_in(*_calibration._MEASURES), "all of them exist"
+    assert listed_code(*_calibration._MEASURES), "all of them exist"
     assert {str(Path(module.__file__ or "")) for module in (_costs, calibrated, _profiling)} <= names
     assert not any("explorer" in name or name.endswith("sims/study") for name in names)
     with pytest.raises(FileNotFoundError):

@@ -13,7 +13,7 @@ import pytest
 
 from harness.commands.cells import finished, run_or_reuse
 from harness.config import RunConfig
-from harness.machine import code_of
+from harness.machine import used_code, used_modules
 from harness.methods.registry import METHODS
 from harness.partition import PARTITIONERS, partitioned
 from harness.partition.vertex import vertex_partitioned
@@ -111,13 +111,11 @@ def test_a_built_in_one_counts_with_its_folder_alone(monkeypatch: pytest.MonkeyP
         chosen = PARTITIONERS.find(name)()
         with monkeypatch.context() as patch:
             patch.setattr("harness.machine._code._place", lambda top: None)
-            nothing = code_of(within="harness.partition.partitioners")
+            nothing = used_code(within="harness.partition.partitioners")
             assert chosen.code() == nothing, "without files there is nothing"
         assert chosen.code() != nothing
-    from tests.harness.machine.test_code import modules
-
-    metis = modules(PARTITIONERS.find("metis-cut")(), within="harness.partition.partitioners")
-    assert metis == {f"harness.partition.partitioners.{name}" for name in ("_metis", "_partitioner")}
+    metis = used_modules(PARTITIONERS.find("metis-cut")(), within="harness.partition.partitioners")
+    assert metis.keys() == {f"harness.partition.partitioners.{name}" for name in ("_metis", "_partitioner")}
 
 
 def test_an_edited_sampler_of_another_package_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
