@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.nccl_ablations import ABLATIONS
 from sims.published import Errors, Prediction, PublishedCurve, errors_of, load_curves, predict
-from sims.transport import ABLATIONS
 
 MIB = 1 << 20
 DECADES = tuple(10**power for power in range(12))

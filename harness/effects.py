@@ -18,6 +18,10 @@ from torch import Tensor
 from harness.errors import ProgramError
 
 Direction = Literal["forward", "backward", "reduce", "other"]
+
+Component = Literal["compute", "codec", "sample", "swap", "halo", "reduce", "wait"]
+"""A component of a rank's time; an epoch is the sum of its components."""
+
 Counts = np.ndarray  # int64 [size]: one number per rank
 
 Group = tuple[int, ...]
@@ -121,6 +125,11 @@ class Effect:
     def kind(self) -> str:
         """The effect's name in messages and traces."""
         return type(self).__name__
+
+    @property
+    def wire(self) -> Effect:
+        """What is carried out: the effect itself, or the one that is started or waited for."""
+        return self
 
     @property
     def among(self) -> Group | None:
@@ -393,9 +402,25 @@ class Start(Effect):
 
     effect: Effect
 
+    @property
+    def wire(self) -> Effect:
+        return self.effect
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Wait(Effect):
     """Suspend until a started effect is done. Returns the effect's result."""
 
     handle: Handle
+
+    @property
+    def wire(self) -> Effect:
+        return self.handle.effect
+
+
+def component_of(effect: Effect) -> Component:
+    """The component under which the time is counted for which a rank blocks in an effect."""
+    wire = effect.wire
+    if isinstance(wire, HostCopy):
+        return "swap"
+    return "reduce" if wire.tag.direction == "reduce" else "halo"

@@ -16,10 +16,10 @@ class HaloscopeError(Exception):
     """Base of every error that haloscope raises on purpose.
 
     Attributes:
-        state: that of the result of a run which the error ends: failed, or killed where a signal ended a rank.
+        state: of the result of a run that the error ends: failed, killed where a signal ended a rank, or diverged.
     """
 
-    state: Literal["failed", "killed"] = "failed"
+    state: Literal["failed", "killed", "diverged"] = "failed"
 
 
 class InputError(HaloscopeError):
@@ -28,6 +28,16 @@ class InputError(HaloscopeError):
 
 class ProgramError(HaloscopeError):
     """A rank program violated the interface to its driver; the message names the place."""
+
+
+class Diverged(HaloscopeError):
+    """Training produced a value that cannot be sent (nan or inf)."""
+
+    state = "diverged"
+
+
+REPEATED: dict[str, type[HaloscopeError]] = {each.__name__: each for each in (Diverged, InputError, ProgramError)}
+"""Errors that another attempt would meet again, by class name: what a rank of another process leaves of its error."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from harness.effects import (
     AllToAll,
     Background,
     Broadcast,
+    Component,
     Conversion,
     Direction,
     Effect,
@@ -39,7 +40,8 @@ from harness.effects import (
 from harness.errors import InputError, ProgramError
 from harness.traffic import Traffic
 
-COMPONENTS = ("compute", "codec", "sample", "swap", "halo", "reduce", "wait")
+COMPONENTS: tuple[str, ...] = get_args(Component)
+"""The components of an epoch, in the order of tables."""
 
 # Frames of these files are not the method author's: messages name the innermost line outside them.
 _HERE = Path(__file__).parent
@@ -63,8 +65,8 @@ class Clock(Protocol):
         """Seconds of this rank's epoch: COMPONENTS, `hidden` and `epoch`; empty for a driver without time."""
         ...
 
-    def span(self, kind: str) -> AbstractContextManager[None]:
-        """Count the compute inside under `kind` (codec, sample, swap) instead of compute."""
+    def span(self, kind: Component) -> AbstractContextManager[None]:
+        """Count the compute inside under `kind` instead of compute; `Rank.span` has checked it."""
         ...
 
     def pause(self, paused: bool) -> None:
@@ -86,7 +88,7 @@ class NoClock:
         """Empty: there are no seconds."""
         return {}
 
-    def span(self, kind: str) -> AbstractContextManager[None]:
+    def span(self, kind: Component) -> AbstractContextManager[None]:
         """Counts nothing."""
         return nullcontext()
 
@@ -227,9 +229,8 @@ class Rank:
     def issued(self, effect: Effect) -> None:
         """Called by the driver when an effect reaches it: counts its bytes and checks started tensors."""
         self._built = None
-        wire = effect.effect if isinstance(effect, Start) else effect
-        if not self.paused:
-            self.traffic.add(wire.tag, wire.sent(self.index, self.size))
+        if not self.paused and not isinstance(effect, Wait):
+            self.traffic.add(effect.tag, effect.wire.sent(self.index, self.size))
         if isinstance(effect, Wait):
             if effect.handle.waited:
                 raise ProgramError(f"rank {self.index}: waited twice for {effect.handle.effect}")
@@ -287,8 +288,16 @@ class Rank:
 
     # -- time, traffic, randomness -----------------------------------------------------------------------------------
 
-    def span(self, kind: str) -> AbstractContextManager[None]:
-        """Count the compute inside the `with` under `kind` (`codec`, `sample` or `swap`)."""
+    def span(self, kind: Component) -> AbstractContextManager[None]:
+        """Count the compute inside the `with` under `kind` (`codec`, `sample` or `swap`).
+
+        Raises:
+            ProgramError: it is no component, whether the driver has time or not.
+        """
+        if kind not in COMPONENTS:
+            raise ProgramError(
+                f"rank {self.index}: no such component of time: {kind!r} at {_caller()}; known: {', '.join(COMPONENTS)}"
+            )
         return self.clock.span(kind)
 
     @contextmanager

@@ -250,8 +250,8 @@ def _add_outputs(parser: Parser, out: str) -> None:
 def _add_reuse(parser: Parser) -> None:
     parser.add_argument(
         "--reuse", choices=("same", "any"), default="same",
-        help="which measured results are used again: of the same machine, libraries and code, or of any (default: "
-        "same)",
+        help="which results are used again: of the same code, and measured ones of the same machine and libraries, or "
+        "of any (default: same)",
     )  # fmt: skip
 
 

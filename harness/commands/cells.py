@@ -21,10 +21,10 @@ from sims.study import SimulatedCluster
 from sims.uncertainty import interval_of, predicted
 
 Reuse = Literal["same", "any"]
-"""Whether a measured result counts here alone, or wherever it was measured."""
+"""Whether a result counts with the code of now, and a measured one here alone; or whatever code made it, and where."""
 
-MEASURED = ("host", "libraries", "code")
-"""Inputs of measured results alone (`real`)."""
+PLACE_AND_CODE = ("host", "libraries", "code", "method", "simulator")
+"""Inputs that say where and by which code a result was made, not of what."""
 
 
 @dataclass(frozen=True)
@@ -155,12 +155,13 @@ def deliver(content: Any, tables: list[Any], target: str | None, quiet: bool = F
 def finished(
     path: Path, opening: Callable[[], OpenedRun], states: Collection[str] = ("done",), reuse: Reuse = "same"
 ) -> dict[str, Any] | None:
-    """The record at `path` if it ended in one of `states` and is up to date: equal version, inputs and graph.
+    """The record at `path` if it ended in one of `states` and is up to date: equal version, inputs, graph and code of
+    the partitioner.
 
     None if there is no such record; the run is opened only where there may be one.
 
     Args:
-        reuse: any also takes what was measured on another machine, with other libraries or by other code.
+        reuse: any also takes what was made by other code, or measured on another machine or with other libraries.
     """
     if not path.exists():
         return None
@@ -172,11 +173,13 @@ def finished(
         opened = opening()
         before, now = made["inputs"], opened.inputs()
         if reuse == "any":
-            before, now = ({k: v for k, v in inputs.items() if k not in MEASURED} for inputs in (before, now))
+            before, now = ({k: v for k, v in inputs.items() if k not in PLACE_AND_CODE} for inputs in (before, now))
         if before != now:
             return None
-        graph = prepare(opened.config, opened.plan.cut).graph
-        return record if record["graph"].get("fingerprint") == graph["fingerprint"] else None
+        cut = record["graph"].get("partition", {}).get("code", "")
+        fingerprint, cut_by = prepare(opened.config, opened.plan.cut).made_of()
+        same = record["graph"].get("fingerprint") == fingerprint and (reuse == "any" or cut == cut_by)
+        return record if same else None
     except InputError:
         return None  # not a result, or its inputs cannot be read: a new run reports the error
 

@@ -169,7 +169,7 @@ class Validator:
         Raises:
             CellFailed: the run did not reach its end.
         """
-        path, code = self._measurement(config, number), code_version("harness", "real")
+        path, code = self._measurement(config, number), _code(config, "real")
         what = f"measured {config.training.method} on {config.cluster.name}"
         if (kept := self._kept(path, "" if self.any_code else code, what)) is not None:
             return kept
@@ -189,7 +189,7 @@ class Validator:
         texts += [device.read_bytes(), calibration.device.read_bytes()]
         settings = f"{config.run_id()} {self.replays} {self.ablation}".encode()
         key = hashlib.sha256(b"\n".join([settings, *texts])).hexdigest()
-        path, code = self.out / "predicted" / key / "seconds.json", code_version("harness", "sims")
+        path, code = self.out / "predicted" / key / "seconds.json", _code(config, "sims")
         what = f"predicted {config.training.method} on {config.cluster.name}"
         if (kept := self._kept(path, code, what)) is not None:
             return kept
@@ -215,9 +215,7 @@ class Validator:
     def _with_blocks(self, config: RunConfig, calibration: Calibration) -> Path:
         """The device with neighbour sums timed on the blocks of a partition: once for all methods with equal blocks."""
         flat = config.flat()
-        decides = {
-            name: flat[name] for name in ("dataset", "partitioner", "parts", "hidden", "model", "threads", "seed")
-        }
+        decides = {name: flat[name] for name in DECIDE_BLOCKS}
         cut = running.plan_of(config).cut.kind
         key = hashlib.sha256(as_json(decides) + cut.encode() + calibration.device.read_bytes()).hexdigest()
         path = self.out / "blocks" / key / "device.toml"
@@ -238,6 +236,12 @@ class Validator:
         why = "the code has changed since" if found is not None else f"{path} is damaged"
         show([f"{what}: {why}; it is done again"], stderr())
         return None
+
+
+def _code(config: RunConfig, package: str) -> str:
+    """What code makes a cell: that of this project, and of the config's method and model, which may be of others."""
+    inputs = running.data_inputs(running.plan_of(config))
+    return " ".join([code_version("harness", package), inputs["method"], inputs.get("model", "")]).strip()
 
 
 def predicted_on(device: Path, folder: Path, config: RunConfig) -> dict[str, float]:

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness import loopback
 from harness.conformance._segments import OperatorSegments
-from harness.effects import AllToAll, Effect, Start, Wait
+from harness.effects import AllToAll, Effect
 from harness.errors import HaloscopeError
 from harness.exchanges import Memory
 from harness.methods.base import Method
@@ -236,7 +236,7 @@ class _Noted:
 
 def described(effect: Effect, *, sizes: bool) -> tuple[object, ...]:
     """An effect's kind, name and the types of its tensors; with `sizes`, also the sizes by rank."""
-    inner = effect.effect if isinstance(effect, Start) else effect.handle.effect if isinstance(effect, Wait) else effect
+    inner = effect.wire
     said: list[object] = [effect.kind, inner.kind, inner.tag.label, inner.tag.direction, inner.tag.layer]
     if isinstance(inner, AllToAll):
         said.append(tuple((str(p.tensor.dtype), p.recv is None) for p in inner.parts))

@@ -22,7 +22,6 @@ from harness.errors import InputError, unknown
 from harness.graphs import Graph
 from harness.machine import replacing
 
-PREFIXES = ("pyg:", "ogb:")
 _SECONDS = 60  # without any byte until a download counts as failed
 _OGB = "https://snap.stanford.edu/ogb/data/nodeproppred"
 _DRIVE = "https://drive.usercontent.google.com/download?confirm=t&id="

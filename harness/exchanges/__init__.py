@@ -17,7 +17,7 @@ from harness.exchanges._mixed_pull import CODE_SHARE, CentralSplit, MixedPull
 from harness.exchanges._overlap import OverlappedPull, OverlappedPush
 from harness.exchanges._parameter_server import ParameterServers
 from harness.exchanges._pipeline import Late, Quantiser, drain_pipeline
-from harness.exchanges._push_pull import Diverged, HaloPull, HaloPush, Route, encode_rows, ship
+from harness.exchanges._push_pull import HaloPull, HaloPush, Route, encode_rows, ship
 from harness.exchanges._request import Requested
 from harness.exchanges._sequential import Pieces, SequentialAttention, SequentialSum
 from harness.exchanges._smoothing import Smoothed
@@ -42,7 +42,6 @@ __all__ = [
     "CompensatedPull",
     "Compressed",
     "DelayedSum",
-    "Diverged",
     "Exact",
     "Fetch",
     "FetchTurn",

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from harness.codecs import Codec
 from harness.effects import Counts, Rows
+from harness.errors import Diverged
 from harness.exchanges._gather_scatter import Leg, Replicas
 from harness.exchanges._memory import Memory
-from harness.exchanges._push_pull import Diverged, encode_rows
+from harness.exchanges._push_pull import encode_rows
 from harness.kernels import changed
 from harness.rank import Rank
 

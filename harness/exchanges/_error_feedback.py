@@ -17,8 +17,9 @@ from torch import Tensor
 
 from harness.codecs import Bucket, Cast, Codec
 from harness.effects import Counts, Direction, Rows
+from harness.errors import Diverged
 from harness.exchanges._memory import Memory
-from harness.exchanges._push_pull import Diverged, HaloPull, ship
+from harness.exchanges._push_pull import HaloPull, ship
 from harness.graphs import HaloPlan, LocalGraph
 from harness.rank import Rank
 

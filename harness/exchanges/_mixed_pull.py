@@ -14,9 +14,10 @@ from torch import Tensor
 
 from harness.codecs import MixedRows
 from harness.effects import Direction, Received, Rows
+from harness.errors import Diverged
 from harness.exchanges._error_feedback import label_of
 from harness.exchanges._memory import Memory
-from harness.exchanges._push_pull import Diverged, Route
+from harness.exchanges._push_pull import Route
 from harness.graphs import Block, LocalGraph
 from harness.kernels.packed import code_bytes
 from harness.nn import Aggregation

@@ -15,14 +15,10 @@ from torch import Tensor
 
 from harness.codecs import Codec
 from harness.effects import Counts, Direction, Received, Rows
-from harness.errors import HaloscopeError
+from harness.errors import Diverged
 from harness.graphs import HaloPlan, LocalGraph
 from harness.nn import Aggregation
 from harness.rank import Rank
-
-
-class Diverged(HaloscopeError):
-    """Training produced a value that cannot be sent (nan or inf)."""
 
 
 async def ship(

@@ -22,7 +22,7 @@ from harness.kernels._bucket_cpu import decode_range, encode_range
 from harness.kernels.custom_operator import custom_operator
 from harness.kernels.packed import code_bytes
 from harness.kernels.threads import over_rows
-from harness.kernels.work import RowCodec, declare_work
+from harness.kernels.work import BitsArgument, RowCodec, declare_work
 
 
 @custom_operator(
@@ -71,7 +71,7 @@ def _(rows: Tensor, side: Tensor, starts: Tensor, bits: int, keep_error: bool) -
     return codes, rows.new_empty((rows.shape[0] if keep_error else 0, rows.shape[1]), dtype=torch.float32)
 
 
-declare_work("haloscope::bucket_encode", RowCodec(rows=0))
+declare_work("haloscope::bucket_encode", RowCodec(rows=0, bits=BitsArgument(3)))
 
 
 @bucket_decode.register_fake
@@ -79,7 +79,7 @@ def _(codes: Tensor, side: Tensor, starts: Tensor, bits: int, width: int) -> Ten
     return codes.new_empty((codes.shape[0], width), dtype=torch.float32)
 
 
-declare_work("haloscope::bucket_decode", RowCodec(rows=None))
+declare_work("haloscope::bucket_decode", RowCodec(rows=None, bits=BitsArgument(3)))
 
 
 @bucket_encode.register_kernel("cuda")

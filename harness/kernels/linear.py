@@ -19,7 +19,7 @@ from harness.kernels._quantize_cpu import INFINITY, LIFT, TINY_SCALE, extreme_ke
 from harness.kernels.custom_operator import custom_operator
 from harness.kernels.packed import code_bytes, not_finite
 from harness.kernels.threads import over_rows
-from harness.kernels.work import RowCodec, declare_work
+from harness.kernels.work import BitsArgument, RowCodec, declare_work
 
 _ZERO, _ONE, _HALF = np.float32(0), np.float32(1), np.float32(0.5)
 
@@ -52,7 +52,7 @@ def _(rows: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     return codes, rows.new_empty((rows.shape[0], 2), dtype=torch.float32)
 
 
-declare_work("haloscope::quantize_linear", RowCodec(rows=0))
+declare_work("haloscope::quantize_linear", RowCodec(rows=0, bits=BitsArgument(1)))
 
 
 @quantize_linear.register_kernel("cuda")

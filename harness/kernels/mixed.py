@@ -15,7 +15,7 @@ from harness.kernels.custom_operator import custom_operator
 from harness.kernels.packed import not_finite
 from harness.kernels.random import stream_of
 from harness.kernels.threads import over_rows
-from harness.kernels.work import RowCodec, declare_work
+from harness.kernels.work import MeanBits, RowCodec, declare_work
 
 
 @custom_operator(
@@ -68,7 +68,7 @@ def _(rows: Tensor, row_bits: Tensor, offsets: Tensor, key: int, nbytes: int) ->
     return rows.new_empty(nbytes, dtype=torch.uint8), side
 
 
-declare_work("haloscope::quantize_mixed", RowCodec(rows=0))
+declare_work("haloscope::quantize_mixed", RowCodec(rows=0, bits=MeanBits(codes=None)))
 
 
 @dequantize_mixed.register_fake
@@ -76,7 +76,7 @@ def _(codes: Tensor, side: Tensor, row_bits: Tensor, offsets: Tensor, width: int
     return side.new_empty((side.shape[0], width), dtype=torch.float32)
 
 
-declare_work("haloscope::dequantize_mixed", RowCodec(rows=None))
+declare_work("haloscope::dequantize_mixed", RowCodec(rows=None, bits=MeanBits(codes=0)))
 
 
 @quantize_mixed.register_kernel("cuda")

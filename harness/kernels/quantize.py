@@ -24,7 +24,7 @@ from harness.kernels.custom_operator import custom_operator
 from harness.kernels.packed import code_bytes, not_finite
 from harness.kernels.random import stream_of
 from harness.kernels.threads import over_rows
-from harness.kernels.work import RowCodec, declare_work
+from harness.kernels.work import BitsArgument, RowCodec, declare_work
 
 
 @custom_operator("haloscope::quantize_rows", "(Tensor rows, int bits, int key, bool half_side) -> (Tensor, Tensor)")
@@ -71,7 +71,7 @@ def _(rows: Tensor, bits: int, key: int, half_side: bool) -> tuple[Tensor, Tenso
     return codes, rows.new_empty((rows.shape[0], 2), dtype=torch.float16 if half_side else torch.float32)
 
 
-declare_work("haloscope::quantize_rows", RowCodec(rows=0))
+declare_work("haloscope::quantize_rows", RowCodec(rows=0, bits=BitsArgument(1)))
 
 
 @dequantize_rows.register_fake
@@ -79,7 +79,7 @@ def _(codes: Tensor, side: Tensor, bits: int, width: int) -> Tensor:
     return codes.new_empty((codes.shape[0], width), dtype=torch.float32)
 
 
-declare_work("haloscope::dequantize_rows", RowCodec(rows=None))
+declare_work("haloscope::dequantize_rows", RowCodec(rows=None, bits=BitsArgument(2)))
 
 
 @quantize_rows.register_kernel("cuda")

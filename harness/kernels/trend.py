@@ -22,7 +22,7 @@ from harness.kernels._trend_cpu import choose_range, restore_elements_range, res
 from harness.kernels.custom_operator import custom_operator
 from harness.kernels.packed import code_bytes
 from harness.kernels.threads import over_rows
-from harness.kernels.work import RowCodec, declare_work
+from harness.kernels.work import BitsArgument, RowCodec, declare_work
 
 _TREND = "Tensor base, Tensor rate, float step, Tensor side, Tensor starts, int bits"
 _FORMS = f"(Tensor rows, {_TREND}) -> (Tensor, Tensor)"
@@ -98,7 +98,7 @@ def _(rows: Tensor, base: Tensor, rate: Tensor, step: float, side: Tensor, start
     return _codes_like(rows, bits), rows.new_empty((rows.shape[0], 3), dtype=torch.float32)
 
 
-declare_work("haloscope::trend_score", RowCodec(rows=0))
+declare_work("haloscope::trend_score", RowCodec(rows=0, bits=BitsArgument(6)))
 
 
 @trend_choose.register_fake
@@ -106,7 +106,7 @@ def _(rows: Tensor, base: Tensor, rate: Tensor, step: float, side: Tensor, start
     return _codes_like(rows, bits), rows.new_empty(rows.shape, dtype=torch.uint8)
 
 
-declare_work("haloscope::trend_choose", RowCodec(rows=0))
+declare_work("haloscope::trend_choose", RowCodec(rows=0, bits=BitsArgument(6)))
 
 
 @trend_restore.register_fake
@@ -117,7 +117,7 @@ def _(
     return base.new_empty(base.shape, dtype=torch.float32)
 
 
-declare_work("haloscope::trend_restore", RowCodec(rows=None))
+declare_work("haloscope::trend_restore", RowCodec(rows=None, bits=BitsArgument(8)))
 
 
 @trend_score.register_kernel("cuda")

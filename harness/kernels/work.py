@@ -25,6 +25,9 @@ ADDED = ":added"
 FORMS = ("_", ACROSS, ADDED)
 """Endings of operators' names that tell their forms apart."""
 
+CLASSES = ("gemm", "spmm", "elementwise", "gather", "reduction", "copy", "dropout", "codec", "host")
+"""Classes of operators, for each of which devices have a price."""
+
 UNKNOWN = "unknown"
 """The class of an operator that nobody knows; it is priced by its bytes, as elementwise."""
 
@@ -34,8 +37,8 @@ class Work:
     """How much one operator does.
 
     Attributes:
-        kind: a class of operators for which devices have a price (`sims.device.CLASSES`), "free" (a view or an empty
-            tensor), or UNKNOWN.
+        kind: a class of operators for which devices have a price (CLASSES), "free" (a view or an empty tensor), or
+            UNKNOWN.
         nbytes: bytes read and written; for codec those of the uncoded rows, for spmm those written.
         flops: multiplications and additions (gemm).
         entries: stored entries times columns (spmm).
@@ -73,7 +76,7 @@ FREE = Work("free")
 
 
 class Formula(Protocol):
-    """The work of a call, by the shapes of its tensors alone; the caller fills in `fresh`, `bits` and `name`."""
+    """The work of a call, by the shapes of its tensors alone; the caller fills in `fresh` and `name`."""
 
     @property
     def kind(self) -> str:
@@ -136,20 +139,49 @@ class AttentionSum:
 
 
 @dataclass(frozen=True)
+class BitsArgument:
+    """The bits per element are the operator's argument at this position."""
+
+    position: int
+
+
+@dataclass(frozen=True)
+class MeanBits:
+    """Rows have different numbers of bits: what counts is the mean, by the bytes of all codes, to the nearest bit.
+
+    Attributes:
+        codes: position of the codes, without side information; None for the first output.
+    """
+
+    codes: int | None
+
+
+@dataclass(frozen=True)
 class RowCodec:
-    """Rows coded or decoded, with as many bits per element as the argument called `bits` says.
+    """Rows coded or decoded: as float32, to which those of two bytes a number are converted first.
 
     Attributes:
         rows: position of the uncoded rows; None for the output.
+        bits: bits per element of the codes: a number where there is no choice, or where it is found.
     """
 
     rows: int | None
+    bits: int | BitsArgument | MeanBits
     kind: ClassVar[str] = "codec"
 
     def __call__(self, args: Sequence[Any], inputs: list[Tensor], outputs: list[Tensor]) -> Work:
         uncoded = outputs if self.rows is None else [args[self.rows]]
         lines, width = lines_of(uncoded[:1])
-        return Work(self.kind, bytes_of(uncoded), lines=lines, width=width)
+        nbytes = sum(rows.numel() * max(rows.element_size(), 4) for rows in uncoded)
+        return Work(self.kind, nbytes, lines=lines, width=width, bits=self._bits(args, outputs, lines * width))
+
+    def _bits(self, args: Sequence[Any], outputs: list[Tensor], elements: int) -> int:
+        if isinstance(self.bits, int):
+            return self.bits
+        if isinstance(self.bits, BitsArgument):
+            return int(args[self.bits.position])
+        codes = outputs[0] if self.bits.codes is None else args[self.bits.codes]
+        return max(1, round(8 * codes.numel() * codes.element_size() / elements)) if elements else 0
 
 
 @dataclass(frozen=True)
@@ -197,7 +229,13 @@ _DECLARED: dict[str, Formula] = {}
 
 
 def declare_work(operator: str, formula: Formula) -> None:
-    """Say what a call of an operator (`namespace::name`) does; ValueError where it was said before."""
+    """Say what a call of an operator (`namespace::name`) does.
+
+    Raises:
+        ValueError: it was said before, or its class is none of CLASSES.
+    """
+    if formula.kind not in CLASSES:
+        raise ValueError(f"the work of {operator} is of no known class: {formula.kind!r}; known: {', '.join(CLASSES)}")
     if operator in _DECLARED:
         raise ValueError(f"the work of {operator} is declared already")
     _DECLARED[operator] = formula

@@ -26,6 +26,7 @@ from harness.machine._calibration import (
     calibration_folder,
     kept_calibration,
 )
+from harness.machine._code import GPU_KERNELS, listed_code, used_code, used_modules
 from harness.machine._cores import CORES_VARIABLE, Claim, core_count, processor, usable_cores
 from harness.machine._files import (
     Lock,
@@ -65,6 +66,7 @@ __all__ = [
     "Claim",
     "Depth",
     "FOREIGN",
+    "GPU_KERNELS",
     "HERE",
     "IN_MEMORY",
     "KeptCalibration",
@@ -76,6 +78,9 @@ __all__ = [
     "building",
     "cache_root",
     "calibration_folder",
+    "listed_code",
+    "used_code",
+    "used_modules",
     "code_version",
     "files_left",
     "core_count",

@@ -11,9 +11,9 @@ from typing import Literal
 import msgspec
 
 from harness.machine._cache import cache_root
+from harness.machine._code import listed_code
 from harness.machine._cores import core_count, processor
 from harness.machine._files import kept_json
-from harness.machine._source import code_version
 
 HERE = "here"
 """The name of the cluster that this machine is, as it was measured."""
@@ -24,8 +24,12 @@ Depth = Literal["brief", "quick", "full"]
 FOREIGN = 0.15
 """Share of the machine's cores used by other programs above which what is measured beside them is disturbed."""
 
-_MEASURES = ("real/measure", "real/rank", "sims/study")
-"""The sources that make a calibration: what they measured before they were changed is not what they measure now."""
+_MEASURES = (
+    "real/measure", "real/rank", "harness/kernels",
+    "sims/device/_costs.py", "sims/device/_operators.py", "sims/units.py",
+    *(f"sims/study/{name}.py" for name in ("calibrated", "real_runs", "_profiling", "_gpu_profiling")),
+)  # fmt: skip
+"""The sources that make a calibration: what measures, what is timed, and what fits costs to the times."""
 
 
 class KeptCalibration(msgspec.Struct, frozen=True):
@@ -57,7 +61,7 @@ class KeptCalibration(msgspec.Struct, frozen=True):
 def calibration_folder() -> Path:
     """The folder of this machine's calibration in the cache: by host, processor, usable cores and the code that
     measures. It need not exist."""
-    stamp = json.dumps([platform.node(), processor(), core_count(), code_version(*_MEASURES)])
+    stamp = json.dumps([platform.node(), processor(), core_count(), listed_code(*_MEASURES)])
     return cache_root() / "machine" / hashlib.sha256(stamp.encode()).hexdigest()[:16]
 
 

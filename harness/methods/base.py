@@ -187,6 +187,11 @@ class Method(Optioned, ABC):
         """Options that the content of the parts depends on; part of the key under which parts are cached."""
         return {}
 
+    def plugins(self) -> tuple[object, ...]:
+        """What these options name that runs beside the method, such as a sampler: like the method's own code, its code
+        is part of the key under which results are kept."""
+        return ()
+
     def replicas(self) -> int:
         """Ranks that hold the same part; there are as many parts as ranks divided by it."""
         return 1

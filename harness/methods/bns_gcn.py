@@ -118,6 +118,9 @@ class BNSGCN(EarlyGradients, OverlappingEdgeCut):
     def idle(self) -> dict[str, str]:
         return {} if SAMPLERS.find(self.sampling).draws_nodes else {"rebuild": f"sampling={self.sampling}"}
 
+    def plugins(self) -> tuple[object, ...]:
+        return (SAMPLERS.find(self.sampling),)
+
     def boundary_share(self) -> float:
         return self.p if SAMPLERS.find(self.sampling).draws_nodes else 1.0
 

@@ -19,7 +19,6 @@ from harness.partition.edge import (
     partition_version,
     partitioned,
     quality,
-    quality_of,
 )
 from harness.partition.partitioners import (
     PARTITIONERS,
@@ -50,5 +49,4 @@ __all__ = [
     "partition_version",
     "partitioned",
     "quality",
-    "quality_of",
 ]

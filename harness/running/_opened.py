@@ -6,7 +6,6 @@ Drivers are entry points, found by mode and loaded only when a run needs them: `
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Protocol
 
 from harness.config import RunConfig
 from harness.errors import InputError
+from harness.machine import GPU_KERNELS, used_code
 from harness.methods.base import Method
 from harness.methods.registry import parse_method
 from harness.nn import MODELS, build_model, model_factory
@@ -22,6 +22,7 @@ from harness.registry import Registry
 from harness.running import _loopback
 from harness.running._job import Execution, Job
 from harness.running._prepare import cutting_of
+from harness.running._training import program
 from harness.workloads import is_workload, read_description
 
 
@@ -77,7 +78,7 @@ class OpenedRun:
         Raises:
             InputError: a file that cannot be read, or is not what it should be.
         """
-        return {**data_inputs(self.config), **self.driver.reads()}
+        return {**data_inputs(self.plan), **self.driver.reads()}
 
 
 def plan_of(config: RunConfig) -> Plan:
@@ -118,18 +119,20 @@ def open_run(config: RunConfig) -> OpenedRun:
     return OpenedRun(plan_of(config), driver)
 
 
-def data_inputs(config: RunConfig) -> dict[str, str]:
-    """Those of `OpenedRun.inputs` that every driver reads: rates, a model's module, a workload and its partition."""
+def data_inputs(plan: Plan) -> dict[str, str]:
+    """Those of `OpenedRun.inputs` that every driver reads: the code of the method and of a model that is not built in,
+    rates, a workload and its partition. The partitioner's code stands with the graph (`Prepared.made_of`)."""
+    config, method = plan.config, plan.method
+    kernels = () if config.run.device == "cuda" else GPU_KERNELS
+    code = {"method": used_code(program, method, *method.plugins(), apart=kernels)}
+    if config.model.name not in MODELS.builtin:
+        code["model"] = used_code(model_factory(config.model.name))
     named = {"rates": Path(config.cluster.rates)} if config.cluster.rates else {}
-    module, own, _ = config.model.name.partition(":")
-    if own:
-        model_factory(config.model.name)
-        named["model"] = Path(str(sys.modules[module].__file__))
     if is_workload(config.data.dataset):
         named["workload"], description, _ = read_description(config.data.dataset)
         if description.parts.partition:
             named["partition"] = named["workload"].parent / description.parts.partition
     try:
-        return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in named.items()}
+        return code | {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in named.items()}
     except OSError as error:
         raise InputError(f"cannot read {error.filename}: {error.strerror}") from None

@@ -64,6 +64,10 @@ class Prepared:
             return part
         return replicated(part, RankGrid(folder.num_parts * self.replicas, self.replicas), rank)
 
+    def made_of(self) -> list[str]:
+        """The hash of the graph, and that of the code that cut it where a partitioner did: for keys of what is kept."""
+        return [self.graph["fingerprint"], str(self.train.settings.get("code", ""))]
+
     def describe(self) -> dict[str, Any]:
         """Graph and partition as the result file records them."""
         return {**self.graph, "partition": {**self.train.settings, **self.train.quality.summary()}}
@@ -156,9 +160,14 @@ def _from_index(index: Path, cut: Cutting) -> Prepared | None:
     if record is None:
         return None
     train, evaluate = cut.open(Path(record.train)), cut.exact().open(Path(record.evaluate))
-    if train is None or evaluate is None:
+    if train is None or evaluate is None or not (_is_of_this_code(train) and _is_of_this_code(evaluate)):
         return None
     return Prepared(train, evaluate, record.graph, record.totals, cut.replicas)
+
+
+def _is_of_this_code(folder: Folder) -> bool:
+    """Whether the partitioner that made a cut has the code that it had then."""
+    return bool(folder.settings.get("code") == parse_partitioner(folder.settings["partitioner"]).code())
 
 
 def _index_key(config: RunConfig, cut: Cutting) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from harness.config import RunConfig
 from harness.errors import HaloscopeError, InputError
-from harness.exchanges import Diverged
 from harness.nn import build_model
 from harness.running._job import Checkpoints, Execution, Job, Progress
 from harness.running._opened import OpenedRun, Plan, open_run
@@ -104,7 +103,7 @@ def _cut_short(error: BaseException, config: RunConfig, recorded: RecordedEpochs
         if isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM:
             how = "ended by SIGTERM"
         return Result(config, "killed", epochs, prepared.describe(), message=f"{how} after {len(epochs)} epochs")
-    state = "diverged" if isinstance(error, Diverged) else getattr(error, "state", HaloscopeError.state)
+    state = getattr(error, "state", HaloscopeError.state)
     return Result(config, state, epochs, prepared.describe(), message=" ".join(blame(error).split()))
 
 

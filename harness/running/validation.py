@@ -308,19 +308,6 @@ def coverage(records: Sequence[Mapping[str, Any]], name: str = "epoch", *, at_pa
     return len(inside), len(known)
 
 
-def departure(record: Mapping[str, Any], noise: float = 1.0) -> float:
-    """By which factor a measured epoch lies outside of its prediction's interval; at most 1 where noise explains it.
-
-    Args:
-        noise: factor by which the machine was faster or slower than when it was calibrated, at least 1. What other
-            programs took of its cores, and the quartiles of the measured epochs, count as noise too.
-    """
-    measured, (low, high) = record["measured"], record["interval"]["epoch"]
-    load = 1 - min(record["foreign_load"], 0.9)
-    least, most = (measured["epoch"] + side * measured["spread"] for side in (-1, 1))
-    return float(max(least * load / (high * noise), low / (most * noise)))
-
-
 def kendall(records: Sequence[Mapping[str, Any]], apart: bool = False) -> float | None:
     """Kendall's tau of predicted and measured epoch times; pairs with equal times count as half; None without pairs.
 

@@ -31,7 +31,6 @@ from harness.sampling._table import column_norms, gather_by_number
 from harness.sampling._variance import (
     column_squares,
     fixed_variance,
-    merging_bias,
     neighbour_variance,
     poisson_variance,
     replacement_variance,
@@ -75,7 +74,6 @@ __all__ = [
     "fixed_variance",
     "gather_by_number",
     "matrix_entries",
-    "merging_bias",
     "needs_degrees",
     "neighbour_variance",
     "neighbour_weights",

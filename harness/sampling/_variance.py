@@ -56,13 +56,6 @@ def fixed_variance(p: sp.csr_matrix, y: np.ndarray, owner: np.ndarray, share: fl
     return float(total + _total(p[:, missing], y[missing]))
 
 
-def merging_bias(p: sp.csr_matrix, y: np.ndarray, q: np.ndarray, count: int) -> float:
-    """|E Z~ - Z|^2 of `count` independent draws by q if a column drawn several times counts once (AS-GCN's code): its
-    mean weight is then (1 - (1 - q)^count) / (count q), less than 1."""
-    mean = np.divide(1 - (1 - q) ** count, count * q, out=np.ones_like(q), where=q > 0)
-    return _total(p, y * (mean - 1)[:, None])
-
-
 def column_squares(p: sp.csr_matrix) -> np.ndarray:
     """|P_u|^2 of every column u."""
     return np.bincount(p.indices, weights=p.data**2, minlength=p.shape[1])

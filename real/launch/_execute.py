@@ -23,7 +23,6 @@ from harness import machine
 from harness.config import RunConfig, is_lab, parse_lab
 from harness.effects import Received, Rows
 from harness.errors import InputError
-from harness.exchanges import Diverged
 from harness.rank import Rank
 from harness.running import (
     Checkpoints,
@@ -43,7 +42,7 @@ from harness.trampoline import Program
 from real import lab
 from real.lab import HostSetup, ThisMachine
 from real.launch._fork_server import running_server
-from real.launch._launcher import RankFailed, launch, preload
+from real.launch._launcher import launch, preload
 from real.launch._supervisor import supervise
 from real.launch.spare import SpareProcess
 from real.rank import connection, overhead, run_program
@@ -113,8 +112,7 @@ def execute_locally(job: Job) -> Execution:
 
     Raises:
         InputError: raised by a rank for bad input.
-        Diverged: a rank met values that cannot be sent.
-        RankFailed: a rank failed or died; the message names it.
+        RankFailed: a rank, which the message names, failed, died or met values that cannot be sent (see its `state`).
     """
     job = started_anew(job)
     config = job.config
@@ -143,10 +141,8 @@ def execute_locally(job: Job) -> Execution:
 
         try:
             failures = supervise(attempt, job)
-        except BaseException as failure:  # also a signal to this process, after which the ranks have ended too
+        except BaseException:  # also a signal to this process, after which the ranks have ended too
             _hand_over(kept, job)
-            if isinstance(failure, RankFailed) and failure.kind == Diverged.__name__:
-                raise Diverged(str(failure)) from None
             raise
         execution = msgspec.msgpack.decode(outcome.read_bytes(), type=LaunchOutcome).execution()
         more_facts = {"restarts": failures, "shared_cores": shared[-1]}

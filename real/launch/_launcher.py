@@ -22,7 +22,7 @@ from typing import TextIO
 
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
-from harness.errors import HaloscopeError, InputError
+from harness.errors import REPEATED, HaloscopeError, InputError
 from harness.machine import CORES_VARIABLE as CORES_VARIABLE
 from harness.machine import RUN_FOLDER_VARIABLE, Claim, core_count, run_folder, usable_cores
 from real.lab import LOOPBACK, HostSetup, ThisMachine
@@ -53,6 +53,7 @@ class RankFailed(HaloscopeError):
     def __init__(self, rank: int, message: str, kind: str = "", exits: Sequence[Exit] = ()) -> None:
         super().__init__(message)
         self.rank, self.kind, self.exits = rank, kind, tuple(exits)
+        self.state = REPEATED.get(kind, HaloscopeError).state
 
 
 class _Echo:

@@ -1,18 +1,16 @@
 """Restarts the ranks after one of them failed: all of them, from the last complete checkpoint.
 
 Every attempt has its own key-value store and port, so nothing is left of the failed one. Errors that would occur again
-are not retried: bad input, values that cannot be sent, ranks that disagree.
+(`harness.errors.REPEATED`) are not retried: bad input, values that cannot be sent, ranks that disagree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from harness.errors import REPEATED
 from harness.running import Job, last_epochs
 from real.launch._launcher import RankFailed
-
-HOPELESS = ("Diverged", "InputError", "ProgramError")
-"""Class names of errors that are not retried: another attempt would end the same way."""
 
 
 def supervise(attempt: Callable[[], None], job: Job) -> list[str]:
@@ -30,7 +28,7 @@ def supervise(attempt: Callable[[], None], job: Job) -> list[str]:
             attempt()
             return failures
         except RankFailed as failure:
-            if options is None or len(failures) == options.restarts or failure.kind in HOPELESS or options.stop():
+            if options is None or len(failures) == options.restarts or failure.kind in REPEATED or options.stop():
                 raise
             failures.append(f"{failure}; resumed after {last_epochs(job)} epochs")
             left = options.restarts - len(failures)

@@ -18,7 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
-from harness.effects import Effect
+from harness.effects import Component, Effect
 from harness.rank import COMPONENTS, Clock
 from real.rank.place import Activity
 
@@ -37,7 +37,7 @@ class _Span(AbstractContextManager[None]):
 
     __slots__ = ("clock", "kind")
 
-    def __init__(self, clock: _Clock[Any], kind: str) -> None:
+    def __init__(self, clock: _Clock[Any], kind: Component) -> None:
         self.clock, self.kind = clock, kind
 
     def __enter__(self) -> None:
@@ -93,13 +93,11 @@ class _Clock(ABC, Generic[Stamp]):
         seconds["hidden"] = self._hidden_ns * 1e-9 + self._hidden_on_device()
         return seconds
 
-    def span(self, kind: str) -> AbstractContextManager[None]:
-        """Book what happens inside under `kind`, one of COMPONENTS."""
-        if kind not in COMPONENTS:
-            raise ValueError(f"{kind!r} is not a component of an epoch; components: {', '.join(COMPONENTS)}")
+    def span(self, kind: Component) -> AbstractContextManager[None]:
+        """Book what happens inside under `kind`."""
         return _Span(self, kind)
 
-    def blocked(self, kind: str) -> AbstractContextManager[None]:
+    def blocked(self, kind: Component) -> AbstractContextManager[None]:
         """Book the time a driver blocks in an exchange (`halo`, `reduce`) or a copy (`swap`)."""
         return _Span(self, kind)
 

@@ -24,6 +24,7 @@ from harness.effects import (
     Send,
     Start,
     Wait,
+    component_of,
 )
 from harness.errors import HaloscopeError, ProgramError
 from harness.machine import keep_heap
@@ -99,7 +100,7 @@ def _drive(stepper: Stepper, clock: HostClock | CudaClock, network: _Network | _
         if isinstance(effect, Finished):
             network.finish()
             return effect.value
-        component = _component(effect)
+        component = component_of(effect)
         network.enter()
         with clock.blocked(component):
             clock.activity.effect(effect, component)
@@ -113,7 +114,7 @@ def _perform(effect: Effect, device: torch.device, clock: HostClock | CudaClock,
         effect.handle.driver_state = None  # a method may keep its handle; the buffers must be freed with the result
         clock.overlapped(started.mark, started.pending.completed())
         return started.pending.result()
-    wire = effect.effect if isinstance(effect, Start) else effect
+    wire = effect.wire
     pending = _copy(wire, device) if isinstance(wire, HostCopy) else network.begin(wire, wire is not effect)
     if not isinstance(effect, Start):
         return pending.result()
@@ -229,12 +230,3 @@ class _Alone:
 def _in_words(effect: Effect | None) -> str:
     """An effect as error messages name it: for a wait, the effect that is waited for."""
     return f"the wait for {effect.handle.effect}" if isinstance(effect, Wait) else str(effect)
-
-
-def _component(effect: Effect) -> str:
-    """The component of an epoch to which an effect's blocking time is counted."""
-    wire = effect.effect if isinstance(effect, Start) else effect
-    wire = wire.handle.effect if isinstance(wire, Wait) else wire
-    if isinstance(wire, HostCopy):
-        return "swap"
-    return "reduce" if wire.tag.direction == "reduce" else "halo"

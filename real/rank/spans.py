@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 import torch
 
-from harness.effects import Effect, HostCopy, Start, Wait
+from harness.effects import Component, Effect, Start, Wait, component_of
 from harness.machine import write_atomically
 from harness.running.trace import Span, Stream
 from harness.trampoline import Stepper
@@ -94,7 +94,7 @@ class _Traced(_Clock[Any]):
         if self._origin is None:
             self._origin = self._stamp(), time.time()
 
-    def blocked(self, kind: str) -> AbstractContextManager[None]:
+    def blocked(self, kind: Component) -> AbstractContextManager[None]:
         """Also record the effect."""
         if self.stepper is not None and self.stepper.last is not None:
             self._effects[len(self._stamps)] = self._named(self.stepper.last)
@@ -113,7 +113,7 @@ class _Traced(_Clock[Any]):
         effect = self.stepper.last if self.stepper is not None else None
         if isinstance(effect, Wait) and begin.at in self._marks:
             wire = effect.handle.effect
-            self._keep("communication", _component(wire), self._named(wire), self._marks.pop(begin.at), end)
+            self._keep("communication", component_of(effect), self._named(wire), self._marks.pop(begin.at), end)
 
     def converted(self, effect: Effect, begin: float) -> None:
         """Also keep a span of the second thread."""
@@ -154,9 +154,3 @@ class _TracedHost(_Traced, HostClock):
 
 class _TracedCuda(_Traced, CudaClock):
     """A traced clock of a GPU rank: intervals on the stream, started exchanges as seen by the host."""
-
-
-def _component(effect: Effect) -> str:
-    if isinstance(effect, HostCopy):
-        return "swap"
-    return "reduce" if effect.tag.direction == "reduce" else "halo"

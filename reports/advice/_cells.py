@@ -67,9 +67,10 @@ class Training(msgspec.Struct, frozen=True):
 
 def key_of(config: RunConfig) -> str:
     """The name of a training's file."""
-    graph = prepare(config, plan_of(config).cut).graph["fingerprint"]
+    plan = plan_of(config)
+    data = [*prepare(config, plan.cut).made_of(), data_inputs(plan)]
     made_by = [environment()["versions"], code_version("harness")]
-    stamp = [made_by, config.training_id(), config.run.eval_every, graph, data_inputs(config)]
+    stamp = [made_by, config.training_id(), config.run.eval_every, *data]
     return hashlib.sha256(json.dumps(stamp, sort_keys=True).encode()).hexdigest()[:32]
 
 

@@ -42,8 +42,3 @@ def messages_slowed(cluster: str, factor: float) -> str:
     return ":".join(
         [cluster, *(f"{name}={format_quantity(quantities[name].value * factor, 'time')}" for name in names)]
     )
-
-
-def link_changed(cluster: str, link: str, bandwidth: float) -> str:
-    """The cluster with another bandwidth (bytes per second) of one kind of link."""
-    return f"{cluster}:links.{link}.bandwidth={format_quantity(bandwidth, 'bandwidth')}"

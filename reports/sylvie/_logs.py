@@ -11,7 +11,7 @@ from reports.sylvie._programs import (
     LATE,
     PER_PEER,
     SAR_MODEL,
-    Component,
+    LoggedComponent,
     as_timed,
     beds_for,
     judged_epoch,
@@ -108,7 +108,7 @@ def compute_logged(context: Context) -> PaperTable:
     return _component(context, "compute", "computation", TAIL, UNSYNCED, LOGGED_HOST, EDGES, GCN_INPUT)
 
 
-def _component(context: Context, part: Component, title: str, *notes: str) -> PaperTable:
+def _component(context: Context, part: LoggedComponent, title: str, *notes: str) -> PaperTable:
     """One component of all epochs in which it was timed (0 in the logs: it was not)."""
     fit = constants(context)
     rows = [_row_of(context, log, part, fit) for log in _all_logs() if getattr(log, part)]
@@ -133,7 +133,7 @@ def _where(log: Logged) -> str:
     return "two servers" if log.parts == ON_TWO_SERVERS else "one server"
 
 
-def _row_of(context: Context, log: Logged, part: Component, fit: Fit) -> Row:
+def _row_of(context: Context, log: Logged, part: LoggedComponent, fit: Fit) -> Row:
     """A timed component of one logged run; exchange and all-reduce of late rows are judged by their sum."""
     null = null_for(getattr(anchor(log.parts), part), log.bed(context), log.name, log.system)
     fitted = log.fitted and part == "compute"
@@ -158,12 +158,12 @@ def _sum_of(context: Context, log: Logged, fit: Fit) -> Row:
     )  # fmt: skip
 
 
-def _ours(context: Context, log: Logged, fit: Fit) -> dict[Component, float]:
+def _ours(context: Context, log: Logged, fit: Fit) -> dict[LoggedComponent, float]:
     """The components of a modelled epoch of a logged run."""
     return as_timed(system_seconds(log.bed(context), fit, log.system))
 
 
-def _note(log: Logged, part: Component) -> str:
+def _note(log: Logged, part: LoggedComponent) -> str:
     if log.system == "BNS-GCN":
         return UNSYNCED
     if log.system in LATE and part in ("halo", "reduce"):

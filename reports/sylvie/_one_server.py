@@ -12,7 +12,7 @@ from reports.core.table import Ordering, Plot, Row
 from reports.core.testbeds import TITLES, select, value
 from reports.draw.charts import colours_of, grouped, paper_parts, stacked
 from reports.draw.drawing import panels
-from reports.sylvie._programs import PER_PEER, SAR_MODEL, Component, as_timed, judged_epoch, speed_ups
+from reports.sylvie._programs import PER_PEER, SAR_MODEL, LoggedComponent, as_timed, judged_epoch, speed_ups
 from reports.sylvie._servers import OREGON
 from reports.sylvie._testbed import (
     FITTED,
@@ -30,7 +30,7 @@ from reports.sylvie._times import QUANTISER, ROUNDS
 
 DRAWN_IN_2 = ("reddit", "yelp", "ogbn-products")
 DRAWN_IN_7 = ("yelp", "ogbn-products")
-PARTS: dict[Component, str] = {
+PARTS: dict[LoggedComponent, str] = {
     "epoch": "epoch", "halo": "communication", "compute": "computation", "reduce": "all-reduce",
 }  # fmt: skip
 RANK_0 = "logged on rank 0, with its wait for ranks with more boundary rows or edges"
@@ -69,7 +69,7 @@ def figure2(context: Context) -> Plot:
     )  # fmt: skip
 
 
-def _parts_of(context: Context, log: Logged, ours: Mapping[Component, float]) -> list[Row]:
+def _parts_of(context: Context, log: Logged, ours: Mapping[LoggedComponent, float]) -> list[Row]:
     """Seconds of an epoch and its components beside the logged ones."""
     base, bed = OREGON.anchor(), OREGON.bed(context, log.name, log.model)
     rows = []

@@ -13,7 +13,7 @@ from reports.core.testbeds import as_coded, num_exchanging_layers, select, with_
 from reports.sylvie._testbed import CLUSTER, METHOD_OF, ON_ONE_SERVER, GraphBed, settings_of
 from sims.cluster import load_cluster
 
-Component = Literal["epoch", "halo", "reduce", "compute"]
+LoggedComponent = Literal["epoch", "halo", "reduce", "compute"]
 """What the authors' program times."""
 
 LATE = ("PipeGCN", "Sylvie-A")  # their rows are used an epoch later
@@ -125,7 +125,7 @@ def judged_epoch(bed: Testbed, fit: Fit, system: str, over: float | None = None)
     return {"ours": ours, **({"readings": tuple(readings), "judge": "readings"} if system == "SAR" else {})}
 
 
-def as_timed(seconds: Seconds) -> dict[Component, float]:
+def as_timed(seconds: Seconds) -> dict[LoggedComponent, float]:
     """An epoch and its components by what the timers of the authors' program hold.
 
     They wait for the device before exchanges and at the all-reduce, which so holds what follows the last exchange. Rows

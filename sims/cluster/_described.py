@@ -7,16 +7,14 @@ the same library.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness.errors import InputError, unknown
+from sims.cluster._software import TRANSPORTS
 from sims.units import MARKED, quoted
 
 KEYS = ("hosts", "nodes", "devices", "device", "nic", "nics", "latency", "bus", "peer", "loopback", "library")
-LENDERS = {"gloo": "ethernet-10g", "nccl": "h100-8", "grpc": "ec-graph"}
-"""Library -> the shipped cluster whose software costs are taken."""
-
 LATENCIES = {"nic": "10 us", "bus": "0.5 us", "peer": "0.3 us", "loopback": "1 us"}
 TIERS = {"nic": "ethernet", "bus": "pcie", "peer": "nvlink", "loopback": "loopback"}
 LOOPBACK = "10 GB/s"  # host memory between processes, copied by one core
@@ -30,14 +28,14 @@ def is_described(text: str) -> bool:
     return "=" in text.partition(":")[0]
 
 
-def tables_of(line: str, transport: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def tables_of(line: str, lent: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]:
     """The tables of a cluster file.
 
     Args:
-        transport: the table `[transport]` of each lender.
+        lent: the table `[transport]` of a shipped cluster.
 
     Raises:
-        InputError: an unknown or repeated key, a missing device, hosts without links between them.
+        InputError: an unknown or repeated key, an unknown library, a missing device, hosts without links between them.
     """
     given = _pairs(line)
     if "device" not in given:
@@ -48,8 +46,9 @@ def tables_of(line: str, transport: Mapping[str, Mapping[str, Any]]) -> dict[str
     if "nodes" in given and "hosts" in given:
         raise InputError(f"cluster {line!r}: nodes are the hosts; leave hosts= out")
     library = given.get("library", "nccl" if {"bus", "peer"} & given.keys() else "gloo")
-    if library not in LENDERS:
-        raise unknown("library of a cluster", library, LENDERS)
+    if library not in TRANSPORTS:
+        raise unknown("library of a cluster", library, TRANSPORTS.names())
+    known = TRANSPORTS.find(library)
     links = {kind: _link(kind, given[kind]) for kind in TIERS if kind in given}
     if "nic" in links and "latency" in given:
         links["nic"]["latency"] = {"value": given["latency"], "from": "datasheet"}
@@ -57,7 +56,7 @@ def tables_of(line: str, transport: Mapping[str, Mapping[str, Any]]) -> dict[str
         raise InputError(
             f"cluster {line!r}: {hosts} hosts without links between them; add nic=10Gb/s, or what they have"
         )
-    if library != "nccl":
+    if known.staged:
         links.setdefault("loopback", _link("loopback", LOOPBACK, "assumed"))
     numbers = {"count": hosts, "devices": given.get("devices", "1"), "nics": given.get("nics", "1")}
     return {
@@ -65,7 +64,7 @@ def tables_of(line: str, transport: Mapping[str, Mapping[str, Any]]) -> dict[str
         "summary": SUMMARY,
         "hosts": {**{key: _count(line, key, value) for key, value in numbers.items()}, "device": given["device"]},
         "links": links,
-        "transport": {**transport[library], "kind": library},
+        "transport": {**lent(known.software), "kind": library},
     }
 
 

@@ -12,7 +12,7 @@ from harness.machine import HERE, calibration_folder
 from sims import units
 from sims.cluster import _overrides as overrides
 from sims.cluster._cluster import Cluster, LinkSpec
-from sims.cluster._described import LENDERS, cluster_text, is_described, tables_of
+from sims.cluster._described import cluster_text, is_described, tables_of
 from sims.cluster._file import LINKS, ClusterFile, Hosts, Links
 from sims.cluster._lab_links import with_shaped_links
 from sims.records import filled
@@ -89,15 +89,13 @@ def _read(name: str) -> tuple[Path, Table]:
             )
         path = _here() if name == HERE else units.find(name, "cluster", CLUSTERS)
         return path, units.read_toml(path, "cluster")
-    return Path.cwd() / "the command line", Table(tables_of(name, _lent()), f"cluster {name!r}")
+    return Path.cwd() / "the command line", Table(tables_of(name, _lent), f"cluster {name!r}")
 
 
-def _lent() -> dict[str, Any]:
-    """Library -> what its software costs in a shipped cluster."""
-    return {
-        library: units.read_toml(CLUSTERS / f"{lender}.toml", "cluster").values["transport"]
-        for library, lender in LENDERS.items()
-    }
+def _lent(lender: str) -> dict[str, Any]:
+    """What software costs in a shipped cluster."""
+    found: dict[str, Any] = units.read_toml(CLUSTERS / f"{lender}.toml", "cluster").values["transport"]
+    return found
 
 
 def file_of_line(line: str, name: str, summary: str) -> str:
@@ -107,7 +105,7 @@ def file_of_line(line: str, name: str, summary: str) -> str:
         InputError: as `load_cluster` of the line.
     """
     load_cluster(line)
-    return cluster_text({**tables_of(line, _lent()), "name": name, "summary": summary})
+    return cluster_text({**tables_of(line, _lent), "name": name, "summary": summary})
 
 
 def of_lab(lab: LabSpec) -> Cluster:

@@ -13,19 +13,32 @@ from sims.units import Quantity
 
 
 class HostMemory:
-    """A library whose messages start and end in host memory, as clusters know it."""
+    """A library whose messages start and end in host memory, as clusters know it.
+
+    Attributes:
+        software: the shipped cluster whose software costs other clusters get with this library: those described on a
+            line, and those that what-if gives it. A cluster file has the costs that it says.
+    """
 
     staged: ClassVar[bool] = True
+    software: ClassVar[str] = "ethernet-10g"
 
 
 class DeviceMemory(HostMemory):
     """A library that moves device memory."""
 
     staged = False
+    software = "h100-8"
+
+
+class Calls(HostMemory):
+    """A library of remote procedure calls."""
+
+    software = "ec-graph"
 
 
 TRANSPORTS: Registry[type[HostMemory]] = Registry(
-    "transport", "haloscope.transports", {"gloo": HostMemory, "nccl": DeviceMemory, "grpc": HostMemory}
+    "transport", "haloscope.transports", {"gloo": HostMemory, "nccl": DeviceMemory, "grpc": Calls}
 )
 """Libraries as clusters know them; `sims.transport.LIBRARIES`, of the same entry-point group, has what they do."""
 

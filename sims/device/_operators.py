@@ -1,7 +1,7 @@
 """The class and amount of work of each tensor operator, from names and shapes.
 
 Operators of this project and of other packages declare their work beside their kernels (`harness.kernels.work`). For
-torch's own there is one table of names per class of `_profile`; views and empty tensors are free. Any other operator is
+torch's own there is one table of names per class; views and empty tensors are free. Any other operator is
 charged by its bytes as elementwise, and reported. Times are computed elsewhere.
 """
 
@@ -20,8 +20,10 @@ from harness.kernels.work import (
     ADDED,
     FREE,
     UNKNOWN,
+    BitsArgument,
     Gather,
     NeighbourSum,
+    RowCodec,
     Streamed,
     Work,
     bytes_of,
@@ -121,12 +123,12 @@ class Operator:
         self.free = self.view or self.name in FREE_NAMES or space in ("profiler", "prim", "prims")
         self._makes = [r.alias_info is None for r in schema.returns]
         self._list_returned = len(schema.returns) == 1 and "[]" in str(schema.returns[0].type)
-        arguments = [a.name for a in schema.arguments]
         self._formula = declared_work(schema.name) or NEIGHBOUR_SUMS.get(self.name)
         self.kind = self._kind(func, "foreach" in schema.name)
         apart = inplace and space == "aten" and self.kind in ("elementwise", "scatter")
         self._named = f"{self.name}_" if apart else self.name
-        self._bits = arguments.index("bits") if "bits" in arguments and self.kind == "codec" else None
+        bits = self._formula.bits if isinstance(self._formula, RowCodec) else None
+        self._bits = bits.position if isinstance(bits, BitsArgument) else None
         self.known = self.kind != UNKNOWN
         self._found = torch.Tag.dynamic_output_shape in func.tags  # all is read to find what there is, if nothing
 
@@ -144,7 +146,7 @@ class Operator:
         return "elementwise" if foreach or torch.Tag.pointwise in func.tags else UNKNOWN
 
     def bits(self, args: Any) -> int:
-        """Bits per element of a codec call; 0 for other operators."""
+        """Bits per element of a codec that takes them as an argument; 0 for other operators."""
         return int(args[self._bits]) if self._bits is not None else 0
 
     def work(self, args: Any, inputs: list[Tensor], outputs: list[Tensor]) -> Work:
@@ -161,7 +163,7 @@ class Operator:
             name += _form(args[first], args[second], args[0] if first else None)
         if outputs and not self._found and not any(output.numel() for output in outputs):
             work = replace(work, nbytes=0, flops=0, entries=0, lines=0)
-        return replace(work, fresh=self._fresh(outputs), bits=bits, name=name)
+        return replace(work, fresh=self._fresh(outputs), name=name)
 
     def _work(self, args: Any, inputs: list[Tensor], outputs: list[Tensor]) -> Work:
         read, wrote = bytes_of(inputs), bytes_of(outputs)

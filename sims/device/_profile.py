@@ -34,8 +34,6 @@ STREAMS = {
 HALF = {"gemm": "matrix products", "spmm": "neighbour sums"}
 """Classes whose speed `--precision bf16` changes beyond what half as many bytes do -> what belongs to them."""
 
-CLASSES = ("gemm", "spmm", *STREAMS, "codec", "host")
-
 OVERLAP = {
     "compute": "operators while the rank communicates",
     "communication": "exchanges while the rank computes",

@@ -16,7 +16,7 @@ from typing import Any
 
 import simpy
 
-from harness.errors import ProgramError
+from harness.effects import Component
 from harness.rank import COMPONENTS
 from harness.static_epochs import BEFORE_RECORDING
 from sims.device import LiveMemory
@@ -124,10 +124,8 @@ class SimClock:
         self._hidden, self._blocked = seconds["hidden"], blocked
 
     @contextmanager
-    def span(self, kind: str) -> Iterator[None]:
+    def span(self, kind: Component) -> Iterator[None]:
         """Book the compute inside under `kind`."""
-        if kind not in COMPONENTS:
-            raise ProgramError(f"no such component of time: {kind!r}; known: {', '.join(COMPONENTS)}")
         before, self.kind = self.kind, kind
         try:
             yield

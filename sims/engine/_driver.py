@@ -17,21 +17,23 @@ from typing import Any, Protocol
 import simpy
 from simpy.core import EmptySchedule
 
-from harness.effects import Background, Effect, Handle, HostCopy, Start, Wait
+from harness.effects import Background, Effect, Handle, HostCopy, Start, Wait, component_of
 from harness.errors import ProgramError
+from harness.kernels.work import CLASSES
 from harness.rank import Rank, random_key
 from harness.rendezvous import Rendezvous
 from harness.trampoline import Finished, Program, Stepper
 from sims.cluster import Placement, Stragglers
-from sims.device import CLASSES, DeviceProfile, Fullest, LiveMemory, ShapeMemory, fullest, load_device
+from sims.device import DeviceProfile, Fullest, LiveMemory, ShapeMemory, fullest, load_device
 from sims.engine._clock import SimClock
 from sims.engine._cores import Cores, Turns
 from sims.engine._idle_core import IdleCore
 from sims.engine._ledger import Ledger, Prices
 from sims.engine._observer import Observer, listeners, listeners_of
-from sims.engine._pending_effects import PendingEffects, SimProcess, component_of
+from sims.engine._pending_effects import PendingEffects, SimProcess
 from sims.engine._side import SideThread
 from sims.engine._tail import Tail
+from sims.transport import Library
 
 COLLECT_AFTER = 50_000
 """New objects after which Python looks for unreachable cycles in a run of shapes only. There is little to be found,
@@ -112,21 +114,22 @@ def simulate(
     *,
     seed: int = 0,
     deterministic: bool = True,
-    debug: bool = True,
     shapes_only: bool = False,
     skew: float = 0.0,
     graphs: bool = False,
     stragglers: Stragglers | None = None,
+    library: type[Library] | None = None,
     observers: Sequence[Observer] = (),
 ) -> Simulation:
     """Run `program` on the ranks that have been placed on a modelled cluster.
 
     Args:
-        seed, deterministic, debug: as for `harness.rank.Rank`.
+        seed, deterministic: as for `harness.rank.Rank`.
         shapes_only: tensors are on the meta device.
         skew: coefficient of variation of the graph's degrees, for devices with a cache.
         graphs: epochs are recorded as CUDA graphs, which GPUs launch.
         stragglers: replaces the cluster's own; jitter is drawn from `seed`.
+        library: replaces the cluster's own, for ablations.
         observers: notified of what the simulation does.
 
     Raises:
@@ -136,14 +139,14 @@ def simulate(
     """
     size, slow = placement.size, stragglers or placement.cluster.stragglers
     slow.check(size, len(placement.ranks_on_host))
-    simulator = Simulator(placement, shapes_only=shapes_only, skew=skew, graphs=graphs, observers=observers)
+    simulator = Simulator(
+        placement, shapes_only=shapes_only, skew=skew, graphs=graphs, library=library, observers=observers
+    )
     device = "meta" if shapes_only else "cpu"
     for index in range(size):
         jitter = random_key(seed, index, 0, -1, "jitter")
         clock = simulator.add_clock(slow.pace(index, int(placement.host[index]), jitter))
-        rank = Rank(
-            index, size, seed=seed, device=device, clock=clock, deterministic=deterministic, debug=debug
-        )  # fmt: skip
+        rank = Rank(index, size, seed=seed, device=device, clock=clock, deterministic=deterministic)
         simulator.steppers.append(Stepper(rank, program))
     return simulator.run()
 
@@ -165,7 +168,7 @@ class Simulator:
 
     Args:
         shapes_only: tensors are on the meta device.
-        skew, graphs: see `simulate`.
+        skew, graphs, library: see `simulate`.
         device: loads a device's profile by name.
         rendezvous: matches the ranks' effects; by default one that computes what they receive.
         observers: notified of what the simulation does.
@@ -180,6 +183,7 @@ class Simulator:
         graphs: bool = False,
         device: Callable[[str], DeviceProfile] = load_device,
         rendezvous: Rendezvous | None = None,
+        library: type[Library] | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
         self.placement, self.observers, self.skew, self.graphs = placement, observers, skew, graphs
@@ -192,7 +196,7 @@ class Simulator:
         self.ledgers: list[Ledger] = []
         self.effects = PendingEffects(
             self.env, placement, self.profiles, self.clocks, self.memories, self._guarded,
-            rendezvous or Rendezvous(placement.size), observers, self._begin_software,
+            rendezvous or Rendezvous(placement.size), observers, self._begin_software, library,
         )  # fmt: skip
         for observer in observers:
             observer.network_added(self.effects.network)

@@ -17,7 +17,7 @@ import numpy as np
 import simpy
 from torch import Tensor
 
-from harness.effects import Effect, HostCopy, Received
+from harness.effects import Component, Effect, HostCopy, Received, component_of
 from harness.errors import ProgramError
 from harness.rendezvous import Meeting, Rendezvous
 from sims.cluster import Placement
@@ -25,7 +25,7 @@ from sims.device import DeviceProfile, LiveMemory
 from sims.engine._clock import NEGLIGIBLE, SimClock
 from sims.engine._observer import Observer, TransferHooks, listeners
 from sims.network import FluidNetwork
-from sims.transport import Operation, Transport, incoming_bytes
+from sims.transport import Library, Operation, Transport, incoming_bytes
 
 SimProcess = Generator[simpy.Event, Any, Any]
 
@@ -50,7 +50,7 @@ class PendingEffect:
     finish: simpy.Event | None = None
 
     @property
-    def component(self) -> str:
+    def component(self) -> Component:
         """The component under which blocking in the effect is booked."""
         return component_of(self.effect)
 
@@ -71,6 +71,7 @@ class PendingEffects:
         guard: wraps a process so that its exception is kept.
         rendezvous: matches the ranks' effects and computes what each receives.
         work: begins seconds of work on the cores that a rank shares; returns its end.
+        library: takes the place of the cluster's own.
 
     Attributes:
         tiers: kinds of link.
@@ -88,6 +89,7 @@ class PendingEffects:
         rendezvous: Rendezvous,
         observers: Sequence[Observer],
         work: Callable[[int, float], simpy.Event] | None = None,
+        library: type[Library] | None = None,
     ) -> None:
         self.env, self.profiles, self.clocks, self.memories = env, profiles, clocks, memories
         self.guard, self.rendezvous = guard, rendezvous
@@ -95,7 +97,7 @@ class PendingEffects:
         self.network = FluidNetwork(env, placement.capacity, placement.segments)
         transfers = TransferHooks(observers)
         self.network.watch = transfers if transfers.wanted else None
-        self.transport = Transport(env, self.network, placement, profiles, work)
+        self.transport = Transport(env, self.network, placement, profiles, work, library)
         self.tiers, self._tier_of = placement.tier_matrix()
         self.sent = np.zeros(len(self.tiers), np.int64)
 
@@ -200,10 +202,3 @@ class PendingEffects:
 
 def _in_list(process: SimProcess) -> SimProcess:
     return [(yield from process)]
-
-
-def component_of(effect: Effect) -> str:
-    """The component under which blocking in an effect is booked."""
-    if isinstance(effect, HostCopy):
-        return "swap"
-    return "reduce" if effect.tag.direction == "reduce" else "halo"

@@ -6,7 +6,7 @@ What they compute after the last exchange is then in the time of the all-reduce,
 
 from __future__ import annotations
 
-from harness.effects import AllReduce, AllToAll, Effect, Start, Wait
+from harness.effects import AllReduce, AllToAll, Effect
 
 
 class Tail:
@@ -24,9 +24,7 @@ class Tail:
         """Take note that the rank computed for so many seconds and then began an effect."""
         if self._since is not None:
             self._since += computed
-        met = effect.effect if isinstance(effect, Start) else effect
-        if isinstance(met, Wait):
-            met = met.handle.effect
+        met = effect.wire
         if isinstance(met, AllToAll):
             self._since = 0.0
         elif isinstance(met, AllReduce) and self._since is not None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,28 +56,18 @@ def predict(curve: PublishedCurve, *, library: type[Library] | None = None, queu
     """
     cluster = machine_of(curve)
     launched = curve.launches * cluster.transport.operation.value if queued else 0.0
-    with _taken(cluster.transport.kind, library, queued):
-        placement = place(_without_launch(cluster) if queued else cluster, curve.ranks)
-        seconds = [
-            simulate(_PROGRAMS[curve.operation](int(n)), placement, shapes_only=True, deterministic=False).makespan_s
-            for n in curve.nbytes
-        ]
+    taken = type("Queued", (library or LIBRARIES.find(cluster.transport.kind),), {"queued": queued})
+    placement = place(_without_launch(cluster) if queued else cluster, curve.ranks)
+    programs = (_PROGRAMS[curve.operation](int(n)) for n in curve.nbytes)
+    seconds = [
+        simulate(program, placement, shapes_only=True, deterministic=False, library=taken).makespan_s
+        for program in programs
+    ]
     return Prediction(curve, np.maximum(seconds, launched))
 
 
 def _without_launch(cluster: Cluster) -> Cluster:
     return replace(cluster, transport=replace(cluster.transport, operation=Quantity(0.0)))
-
-
-@contextmanager
-def _taken(kind: str, library: type[Library] | None, queued: bool) -> Iterator[None]:
-    """Clusters of a kind of transport use `library` meanwhile, None: their own, with or without a queue."""
-    own = LIBRARIES.find(kind)
-    LIBRARIES.builtin[kind] = type("Queued", (library or own,), {"queued": queued})
-    try:
-        yield
-    finally:
-        LIBRARIES.builtin[kind] = own
 
 
 def errors_of(predictions: list[Prediction], low: float = 0, high: float = np.inf) -> Errors:

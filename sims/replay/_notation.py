@@ -241,7 +241,7 @@ class Track:
                 raise ProgramError(f"{effect} was started in another epoch: such epochs do not repeat")
             self._add(WAIT, number, paused)
             return
-        wire = effect.effect if isinstance(effect, Start) else effect
+        wire = effect.wire
         number = self.tables.effects.number(self.tables.shape(wire))
         if isinstance(effect, Start):
             self._started[wire] = self._starts

@@ -18,13 +18,14 @@ import numpy as np
 from harness.config import RunConfig
 from harness.effects import AllToAll, Background, Effect
 from harness.errors import InputError
+from harness.kernels.work import CLASSES
 from harness.rank import random_key
 from harness.rendezvous import Rendezvous
 from harness.running import Plan, Progress, cpu_threads, make_job, plan_of, program, threads_per_rank
 from harness.running.results import RankEpoch, RankResult, Result, merge
 from harness.traffic import Traffic
 from sims.cluster import Cluster, Placement, load_cluster, place
-from sims.device import CLASSES, DeviceProfile, Fullest, Work, load_device
+from sims.device import DeviceProfile, Fullest, Work, load_device
 from sims.engine import Ledger, Observer, Prices, SimClock, Simulation, Simulator, simulate
 from sims.replay._device_choices import on_device
 from sims.replay._notation import BEGIN, COMPUTE, DO, END, START, START_BESIDE, Action

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from harness.config import RunConfig
-from harness.machine import HERE, kept_calibration
+from harness.machine import HERE, kept_calibration, used_code
 from harness.nn import build_model
 from harness.running import Execution, Job, cpu_threads, program, threads_per_rank
 from sims.cluster import Cluster, Placement, load_cluster, place
@@ -44,13 +44,17 @@ class SimulatedCluster:
         """A cluster that was loaded, with all ranks placed, can be simulated."""
 
     def reads(self) -> dict[str, str]:
-        """A hash of all that is known of the cluster: with what the config changes, its devices, and its library."""
+        """Hashes of all that is known of the cluster, with what the config changes, its devices and its library; and of
+        the simulator's code with that of the library."""
         cluster = self.cluster
         names = list(dict.fromkeys(cluster.profiles))
         devices, order = [load_device(name) for name in names], [names.index(name) for name in cluster.profiles]
-        library = LIBRARIES.find(cluster.transport.kind).tuning()
-        known = [replace(cluster, profiles=()), devices, order, library]  # by content: wherever the device files lie
-        return {"cluster": hashlib.sha256(msgspec.json.encode(known)).hexdigest()}
+        library = LIBRARIES.find(cluster.transport.kind)
+        known = [replace(cluster, profiles=()), devices, order, library.tuning()]  # wherever the device files lie
+        return {
+            "cluster": hashlib.sha256(msgspec.json.encode(known)).hexdigest(),
+            "simulator": used_code(simulate, Repeats, library),
+        }
 
     def execute(self, job: Job) -> Execution:
         """Run all ranks in this process, on modelled clocks."""

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from harness.config import RunConfig
+from harness.machine import used_code
 from harness.running import Progress, data_inputs, plan_of, prepare
 from harness.running.results import environment
 from sims.cluster import Placement
@@ -36,11 +37,11 @@ def kept_recording(
     config = on_device(config, placement)
     decides = {key: value for key, value in config.flat().items() if key not in WHERE}
     plan = plan_of(config)
-    graph = prepare(config, plan.cut).graph["fingerprint"]
     # a rank's memory holds copies for its host on CPUs, where they are the tensors themselves, and not on GPUs
     kinds = {name: load_device(name).kind for name in dict.fromkeys(placement.profile_of)}
     devices = [kinds[name] for name in placement.profile_of]
-    stamp = [RECORDING_FORMAT, environment()["versions"], decides, graph, data_inputs(config), devices]
+    data = [*prepare(config, plan.cut).made_of(), data_inputs(plan), used_code(record_placed), devices]
+    stamp = [RECORDING_FORMAT, environment()["versions"], decides, *data]
     path = folder / f"{hashlib.sha256(json.dumps(stamp, sort_keys=True).encode()).hexdigest()}.rec"
     if path.exists() and not again:
         return load_recording(path)

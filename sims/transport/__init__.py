@@ -4,13 +4,11 @@ Contains `presets/*.toml`. `Transport` is the entry point; each library has its 
 Other packages use the entry-point group `haloscope.transports`: a subclass of `Library`.
 """
 
-from sims.transport._ablations import ABLATIONS
 from sims.transport._collectives import Flows, Library, Operation, Waits, Wire
 from sims.transport._transport import LIBRARIES, Transport, incoming_bytes
 from sims.transport._tuning import TransportFile
 
 __all__ = [
-    "ABLATIONS",
     "Flows",
     "LIBRARIES",
     "Library",

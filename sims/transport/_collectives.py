@@ -337,12 +337,10 @@ class Library(HostMemory):
     """How a communication library carries out collectives; the defaults are valid for any that moves host memory.
 
     Attributes:
-        software: the shipped cluster whose software costs other clusters get with this library.
         counts_first: whether row counts that only the sender knows travel in a round of their own, because receivers
             have to name the size of what they receive.
     """
 
-    software: ClassVar[str] = "ethernet-10g"
     counts_first: ClassVar[bool] = True
 
     @classmethod

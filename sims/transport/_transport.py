@@ -41,6 +41,7 @@ class Transport:
     Args:
         profiles: the ranks' devices, for copies in their memory.
         work: begins seconds of work on the cores that a rank shares and returns its end; without it no rank shares any.
+        library: takes the place of the cluster's own.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Transport:
         placement: Placement,
         profiles: Sequence[DeviceProfile],
         work: Callable[[int, float], simpy.Event] | None = None,
+        library: type[Library] | None = None,
     ) -> None:
         self.env, self.network, self.placement, self.profiles = env, network, placement, profiles
         spec = placement.cluster.transport
@@ -69,7 +71,7 @@ class Transport:
             each = (1 / rate.value if rate else 0.0 for rate in (spec.copying, framing))
             copies = Copies(work, shares, placement.host, *each)
         self.wire = Wire(env, network, placement, spec.message.value, copies)
-        self.library = LIBRARIES.find(spec.kind)(self.wire)
+        self.library = (library or LIBRARIES.find(spec.kind))(self.wire)
 
     def hidden_seconds(self, rank: int, effect: Effect) -> tuple[float, float]:
         """What an exchange that it starts costs a rank beside the flight, in seconds of its cores: what passes until it

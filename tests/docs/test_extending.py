@@ -6,6 +6,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,10 @@ def test_the_printed_package_is_found_by_name(installed: None) -> None:
     for registry, name in ((METHODS, "half-forward"), (PARTITIONERS, "stripes"), (LIBRARIES, "pairwise")):
         assert name in registry.names() and name not in registry.builtin
     assert load_cluster("ethernet-1g:transport.kind=pairwise").transport.staged
+    printed = re.search(r"--cluster (hosts=\S*library=pairwise)", PAGE.read_text())
+    assert printed is not None
+    described, lender = load_cluster(printed[1]), load_cluster(LIBRARIES.find("pairwise").software)
+    assert described.transport == replace(lender.transport, kind="pairwise") and "loopback" in described.links
 
 
 def test_the_printed_package_runs_as_the_page_says(

@@ -168,6 +168,7 @@ def test_clusters_and_transports_agree_on_the_libraries() -> None:
     assert TRANSPORTS.group == LIBRARIES.group and list(TRANSPORTS.builtin) == list(LIBRARIES.builtin)
     for name, library in LIBRARIES.own().items():
         assert TRANSPORTS.find(name).staged == library.staged
+        assert TRANSPORTS.find(name).software == library.software
         assert load_cluster(library.software).transport.kind == name
 
 

@@ -6,9 +6,10 @@ reports and tests that need a single assignment.
 
 from harness.partition.edge._assign import assign
 from harness.partition.edge._build import build_part, build_parts, features, labels
+from harness.partition.edge._changed_code import tell_of_changed_code
 from harness.partition.edge._layout import Layout, Renumber, bucket, lay_out, totals_of
 from harness.partition.edge._memory import BuildMemory, build_memory
-from harness.partition.edge._quality import OverlapQuality, Quality, quality, quality_of
+from harness.partition.edge._quality import OverlapQuality, Quality, quality
 from harness.partition.edge._store import (
     MemoryOfBuild,
     PartitionFolder,
@@ -53,8 +54,8 @@ __all__ = [
     "partition_version",
     "partitioned",
     "quality",
-    "quality_of",
     "read_part",
     "stored",
+    "tell_of_changed_code",
     "totals_of",
 ]

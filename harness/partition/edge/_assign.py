@@ -32,11 +32,12 @@ def assign(graph: Graph, text: str, num_parts: int, seed: int = 0) -> np.ndarray
 def node_settings(text: str, num_parts: int, seed: int) -> dict[str, Any]:
     """What decides an assignment, for cache keys: texts and seeds that mean the same give equal settings.
 
-    Keys: partitioner (every option written out), num_parts, seed (None where it changes nothing), and library where
-    the partitioner has one of its own.
+    Keys: partitioner (every option written out), num_parts, seed (None where it changes nothing), code (its hash), and
+    library where the partitioner has one of its own.
     """
     chosen = node_partitioner(text)
-    settings = {"partitioner": text_of(chosen), "num_parts": num_parts, "seed": seed if chosen.seeded else None}
+    seeded = seed if chosen.seeded else None
+    settings = {"partitioner": text_of(chosen), "num_parts": num_parts, "seed": seeded, "code": chosen.code()}
     return settings | ({"library": chosen.library} if chosen.library else {})
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numba import njit
 
-from harness.graphs import Graph, Part, index_dtype
+from harness.graphs import Graph, index_dtype
 from harness.partition.edge._layout import bucket, check_owner
 
 
@@ -89,20 +89,6 @@ def quality(graph: Graph, owner: np.ndarray, num_parts: int) -> Quality:
     inner, order = bucket(owner, num_parts, np.empty(0, index_dtype(graph.num_nodes)))
     counts = _tally(graph.indptr, graph.indices, owner, order, num_parts)
     return Quality(tuple(np.diff(inner).tolist()), *(tuple(row.tolist()) for row in counts))
-
-
-def quality_of(parts: Sequence[Part]) -> Quality:
-    """The quality from all built parts, in any order; they may be shapes-only parts."""
-    in_order = sorted(parts, key=lambda part: part.rank)
-    own = [part.graph.own.nnz for part in in_order]
-    cut = [part.graph.halo.nnz for part in in_order]
-    return Quality(
-        inner=tuple(part.graph.num_own for part in in_order),
-        halo=tuple(part.graph.num_halo for part in in_order),
-        sent=tuple(int(part.plan.send_counts.sum()) for part in in_order),
-        edges=tuple(a + b for a, b in zip(own, cut, strict=True)),
-        cut=tuple(cut),
-    )
 
 
 def _peak_to_mean(counts: Sequence[int]) -> float:

@@ -1,4 +1,5 @@
-"""Partitions cached on disk under a key of their content: the graph, the settings, and the version of METIS.
+"""Partitions cached on disk under a key of their content: the graph, the settings, METIS's version and
+the partitioner's code.
 
 One folder per partition with one entry for the whole and one per part, so that a rank reads its own arrays only and a
 build that was killed resumes where it stopped. Entries are never evicted or sent between machines.
@@ -32,6 +33,7 @@ from harness.machine import (
 )
 from harness.partition.edge._assign import assign, node_settings
 from harness.partition.edge._build import build_part, features
+from harness.partition.edge._changed_code import tell_of_changed_code
 from harness.partition.edge._layout import Renumber, lay_out
 from harness.partition.edge._memory import BuildMemory, build_memory
 from harness.partition.edge._quality import OverlapQuality, Quality, quality
@@ -168,6 +170,7 @@ def _settings(name: str, num_parts: int, seed: int, renumber: Renumber) -> dict[
 
 
 def _assigned(graph: Graph, name: str, num_parts: int, seed: int, settings: dict[str, Any]) -> PartitionFolder:
+    tell_of_changed_code(graph, settings)
     begin = perf_counter()
     owner = assign(graph, name, num_parts, seed)
     seconds = perf_counter() - begin

@@ -13,7 +13,10 @@ import numpy as np
 
 from harness.errors import InputError
 from harness.graphs import Graph
+from harness.machine import used_code
 from harness.registry import Optioned
+
+PACKAGE = "harness.partition.partitioners"
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,11 @@ class Partitioner(Optioned, ABC):
     def library(self) -> str:
         """Name and version of the library that the result depends on; METIS's version is part of every cache key."""
         return ""
+
+    def code(self) -> str:
+        """A hash of the code that assigns: this class's file and what it imports of this folder or of its own package;
+        part of every cache key. Other code of this project, as that of graphs, is not."""
+        return used_code(self, within=PACKAGE)
 
     def _require(self, rule: str, holds: bool) -> None:
         """Raise InputError "`name`: `rule`" unless `holds`; comparisons must be false for NaN."""

@@ -23,7 +23,7 @@ def edge_partitioner(text: str) -> EdgePartitioner:
 def edge_settings(text: str, num_parts: int, seed: int, hosts: int) -> dict[str, Any]:
     """The settings that an assignment depends on, for cache keys: equivalent texts and seeds give equal settings.
 
-    Keys: partitioner (with all options), num_parts, seed (None if it has no effect), hosts.
+    Keys: partitioner (with all options), num_parts, seed (None if it has no effect), hosts, code (its hash).
     """
     chosen = edge_partitioner(text)
     return {
@@ -31,6 +31,7 @@ def edge_settings(text: str, num_parts: int, seed: int, hosts: int) -> dict[str,
         "num_parts": num_parts,
         "seed": seed if chosen.seeded else None,
         "hosts": hosts,
+        "code": chosen.code(),
     }
 
 

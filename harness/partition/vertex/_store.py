@@ -1,4 +1,4 @@
-"""Vertex cuts cached on disk under a key of their content: the graph and the partitioner's settings.
+"""Vertex cuts cached on disk under a key of their content: the graph, and the partitioner's settings and code.
 
 The conventions are those of `edge._store`: one entry for the whole and one per part, so that a rank reads its own
 arrays only and a build that was killed resumes where it stopped.
@@ -21,7 +21,14 @@ import torch
 
 from harness.graphs import Block, Graph, HaloPlan, Totals, VertexPart
 from harness.machine import building, cache_root, load_arrays, store_arrays
-from harness.partition.edge import export_partition, features, missing_parts, part_name, read_part
+from harness.partition.edge import (
+    export_partition,
+    features,
+    missing_parts,
+    part_name,
+    read_part,
+    tell_of_changed_code,
+)
 from harness.partition.partitioners import undirected_pairs
 from harness.partition.vertex._assign import assign_edges, edge_settings
 from harness.partition.vertex._build import build_vertex_part, lay_out_vertices
@@ -93,6 +100,7 @@ def _building(
         if known is not None:
             yield known, None
             return
+        tell_of_changed_code(graph, settings)
         pairs = undirected_pairs(graph)
         begin = perf_counter()
         part = assign_edges(graph, name, num_parts, seed, hosts)

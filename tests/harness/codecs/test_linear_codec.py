@@ -16,7 +16,7 @@ from harness.errors import InputError
 from harness.kernels import threads
 from harness.kernels._quantize_torch import quantize_linear_torch
 from harness.kernels.changed import changed_rows, changed_rows_torch
-from harness.kernels.work import RowCodec, Streamed, declared_work
+from harness.kernels.work import BitsArgument, RowCodec, Streamed, declared_work
 
 BITS = (1, 2, 4, 8, 16)
 EVERY = pytest.mark.parametrize("codec", [LinearRows(bits) for bits in BITS], ids=lambda c: c.name)
@@ -153,5 +153,5 @@ def test_zero_rows_of_an_empty_cache_are_not_sent() -> None:
 
 
 def test_the_simulator_knows_what_the_operators_cost() -> None:
-    assert declared_work("haloscope::quantize_linear") == RowCodec(rows=0)
+    assert declared_work("haloscope::quantize_linear") == RowCodec(rows=0, bits=BitsArgument(1))
     assert declared_work("haloscope::changed_rows") == Streamed("reduction")

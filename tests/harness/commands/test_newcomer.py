@@ -129,7 +129,7 @@ def test_a_calibration_is_kept_for_this_machine(
     refined = kept_calibration()
     assert refined is not None and refined.depth == "quick"
     with monkeypatch.context() as patch:  # other probes
-        patch.setattr("harness.machine._calibration.code_version", lambda *packages: "another")
+        patch.setattr("harness.machine._calibration.listed_code", lambda *packages: "another")
         assert kept_calibration() is None
     assert kept_calibration() == refined
     monkeypatch.setattr("harness.machine._calibration.core_count", lambda: 99)  # another machine

@@ -8,8 +8,7 @@ import pytest
 
 from harness import loopback
 from harness.effects import AllToAll, Start, Wait
-from harness.errors import InputError
-from harness.exchanges import Diverged
+from harness.errors import Diverged, InputError
 from harness.exchanges._mixed_pull import SplitSum
 from harness.methods.adaqp import AdaQP
 from harness.methods.registry import parse_method
@@ -80,7 +79,7 @@ def test_central_rows_are_summed_while_the_exchange_is_under_way() -> None:
 
     class Watched(Rank):
         def issued(self, effect: Any) -> None:
-            wire = effect.effect if isinstance(effect, Start) else effect
+            wire = effect.wire
             if self.index == 1 and not isinstance(effect, Wait) and isinstance(wire, AllToAll) and wire.tag.layer >= 0:
                 seen.append("start" if isinstance(effect, Start) else "blocking")
             if self.index == 1 and isinstance(effect, Wait):

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from harness import loopback
 from harness.conformance import adjacency, reference_gradients
-from harness.errors import InputError
-from harness.exchanges import Diverged, Leg, Memory, PlainSync
+from harness.errors import Diverged, InputError
+from harness.exchanges import Leg, Memory, PlainSync
 from harness.graphs import Graph, VertexPart
 from harness.methods.base import Method
 from harness.methods.cdfgnn import CDFGNN

@@ -14,8 +14,8 @@ import torch
 
 from harness import loopback
 from harness.config import from_mapping
-from harness.errors import InputError
-from harness.exchanges import Diverged, Tuner
+from harness.errors import Diverged, InputError
+from harness.exchanges import Tuner
 from harness.methods.ec_graph import ECGraph
 from harness.methods.ec_graph_s import ECGraphS
 from harness.methods.registry import parse_method

@@ -11,8 +11,8 @@ import torch
 from harness import loopback
 from harness.codecs import StochasticRows
 from harness.config import from_mapping
-from harness.errors import InputError
-from harness.exchanges import Diverged, HaloPush, Route, ship
+from harness.errors import Diverged, InputError
+from harness.exchanges import HaloPush, Route, ship
 from harness.methods.base import Method
 from harness.methods.bns_gcn import BNSGCN
 from harness.methods.ec_graph import ECGraph

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from harness.config import ModelConfig, RunConfig
 from harness.errors import InputError
 from harness.nn import build_model
-from harness.running import data_inputs, run
+from harness.running import data_inputs, plan_of, run
 
 MODULE = """
 from harness.nn import GNN, SAGEConv
@@ -50,9 +51,13 @@ def test_it_trains_and_is_priced(module: Path) -> None:
 
 def test_its_content_counts(module: Path) -> None:
     config = RunConfig.of(model="my_own_models:wide")
-    before = data_inputs(config)
-    module.write_text(MODULE + "\n# changed")
-    assert data_inputs(config) != before and set(before) == {"model"}
+    before = data_inputs(plan_of(config))
+    module.write_text(MODULE + "\n# a comment")
+    assert data_inputs(plan_of(config)) == before
+    module.write_text(MODULE + "\nCHANGED = True\n")
+    importlib.reload(sys.modules["my_own_models"])
+    after = data_inputs(plan_of(config))
+    assert {name for name in before if before[name] != after[name]} == {"model"}
 
 
 @pytest.mark.parametrize("layers", [1, 3])

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from harness.errors import InputError
 from harness.graphs import Block, Graph, Part, Totals, from_edges
-from harness.partition.edge import assign, build_parts, lay_out, quality, quality_of
+from harness.partition.edge import assign, build_parts, lay_out, quality
 from harness.partition.edge._layout import CLUSTERED_EDGES, cluster_nodes
 from harness.partition.partitioners import PARTITIONERS, Ranges, clustered_order, undirected
 from tests.conftest import real_data
+from tests.support.part_quality import quality_of
 
 EDGE_CUTS = [name for name, kind in PARTITIONERS.own().items() if kind.cuts == "edge"]
 

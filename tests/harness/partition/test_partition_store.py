@@ -15,8 +15,9 @@ import torch
 
 from harness.errors import InputError
 from harness.graphs import Block, HaloPlan, LocalGraph, Part
-from harness.partition.edge import assign, build_parts, open_partition, partitioned, quality_of
+from harness.partition.edge import assign, build_parts, open_partition, partitioned
 from tests.harness.partition.test_partition import communities
+from tests.support.part_quality import quality_of
 
 
 def same(a: object, b: object) -> bool:

@@ -70,9 +70,9 @@ def test_every_mode_has_a_driver_of_one_shape(mode: Mode) -> None:
     opened = open_run(RunConfig.of(dataset=TINY, mode=mode, cluster="ethernet-10g"))
     driver: Driver = opened.driver
     driver.check()
-    read = {"sim": {"cluster"}, "real": {"host", "libraries", "code"}}
+    read = {"sim": {"cluster", "simulator"}, "real": {"host", "libraries", "code"}}
     assert driver.reads().keys() == read.get(mode, set())
-    assert opened.inputs() == driver.reads() and callable(driver.execute)
+    assert opened.inputs().keys() == {"method", *driver.reads()} and callable(driver.execute)
     assert opened.plan.method == parse_method("vanilla") and opened.plan.cut.partitioner == "auto"
 
 

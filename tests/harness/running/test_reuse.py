@@ -179,7 +179,7 @@ def test_measured_results_are_of_one_machine_unless_asked(
     (path,) = out.glob("*.json")
     record = json.loads(path.read_text())
     measured = record["environment"]["inputs"]
-    assert measured.keys() == {"host", "libraries", "code"} and "1 threads a rank" in measured["host"]
+    assert measured.keys() == {"host", "libraries", "code", "method"} and "1 threads a rank" in measured["host"]
     for name in measured:
         changed = {**record, "environment": {**record["environment"], "inputs": {**measured, name: "another"}}}
         path.write_text(json.dumps(changed))

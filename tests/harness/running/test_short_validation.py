@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from harness.cli import main
-from harness.running.validation import departure
 from real.measure.calibrate import calibrate_to
 from sims.study.calibrated import add_operators
 from sims.study.real_runs import BRIEF_ACCOMPANIED, add_contention
@@ -23,6 +22,19 @@ GRAPH = "synthetic:nodes=60000,degree=16,classes=8,features=64,signal=0.7"
 """Its epochs take about 80 ms: a single thread that waits for a core can take the 4 ms of a scheduler's tick."""
 
 COMMAND = f"validate --datasets {GRAPH} --hidden 128 --layers 2 --epochs 25 --runs 3 --quiet".split()
+
+
+def departure(record: Mapping[str, Any], noise: float = 1.0) -> float:
+    """By which factor a measured epoch lies outside of its prediction's interval; at most 1 where noise explains it.
+
+    Args:
+        noise: factor by which the machine was faster or slower than when it was calibrated, at least 1. What other
+            programs took of its cores, and the quartiles of the measured epochs, count as noise too.
+    """
+    measured, (low, high) = record["measured"], record["interval"]["epoch"]
+    load = 1 - min(record["foreign_load"], 0.9)
+    least, most = (measured["epoch"] + side * measured["spread"] for side in (-1, 1))
+    return float(max(least * load / (high * noise), low / (most * noise)))
 
 
 def reference_seconds() -> float:

@@ -14,7 +14,6 @@ from harness.kernels.importance import importance_draw, inclusion
 from harness.sampling import (
     column_squares,
     fixed_variance,
-    merging_bias,
     neighbour_variance,
     poisson_variance,
     replacement_variance,
@@ -22,6 +21,13 @@ from harness.sampling import (
 )
 
 DRAWS, ROWS, COLUMNS, SAMPLE = 2500, 25, 40, 12
+
+
+def merging_bias(p: sp.csr_matrix, y: np.ndarray, q: np.ndarray, count: int) -> float:
+    """|E Z~ - Z|^2 of `count` independent draws by q if a column drawn several times counts once (AS-GCN's code): its
+    mean weight is then (1 - (1 - q)^count) / (count q), less than 1."""
+    mean = np.divide(1 - (1 - q) ** count, count * q, out=np.ones_like(q), where=q > 0)
+    return float(((p @ (y * (mean - 1)[:, None])) ** 2).sum())
 
 
 def matrix(hub: bool) -> sp.csr_matrix:

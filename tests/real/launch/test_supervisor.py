@@ -14,11 +14,11 @@ import pytest
 
 from harness import cli
 from harness.config import COMMAND_DEFAULTS
-from harness.errors import InputError
+from harness.errors import REPEATED, InputError
 from harness.running import Checkpoints, Job, make_job, plan_of, results, run
 from harness.running.results import RankEpoch
 from real.launch._launcher import RankFailed
-from real.launch._supervisor import HOPELESS, supervise
+from real.launch._supervisor import supervise
 from tests.conformance.test_drivers import comparable, config
 from tests.conftest import REPOSITORY
 
@@ -62,12 +62,20 @@ def test_no_more_attempts_than_allowed(tmp_path: Path) -> None:
         assert len(attempts) == most
 
 
-@pytest.mark.parametrize("error", [*(RankFailed(0, "again", kind) for kind in HOPELESS), InputError("bad")], ids=str)
+@pytest.mark.parametrize("error", [*(RankFailed(0, "again", kind) for kind in REPEATED), InputError("bad")], ids=str)
 def test_what_would_fail_again_is_not_tried_again(error: Exception, tmp_path: Path) -> None:
     attempt, attempts = failing(error)
     with pytest.raises(type(error)):
         supervise(attempt, job_of(Checkpoints(tmp_path, restarts=5)))
     assert len(attempts) == 1
+
+
+def test_what_a_rank_met_is_the_state_of_the_run() -> None:
+    """A rank leaves the class name of its error; the launcher's error has that error's state."""
+    states = {
+        kind: RankFailed(0, "met", kind).state for kind in ("Diverged", "InputError", "ProgramError", "KeyError", "")
+    }
+    assert states.pop("Diverged") == "diverged" and set(states.values()) == {"failed"}
 
 
 def test_a_run_that_was_asked_to_stop_is_not_started_again(tmp_path: Path) -> None:

@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from harness.errors import InputError
+from harness.machine import used_modules
+from harness.methods.registry import METHODS
+from harness.running import run
 from reports.statistics import Estimate
 from reports.study import AccuracyClaim, Runs, Store, Study, StudyCell, file_of, findings, read_claims, verdict_counts
 from reports.study._allocation import gain_per_second, power_with, supposed_truth
 from reports.study._cells import COLUMNS, line_score, outdated, train_cell, without_seed
-from reports.study._code import RUNNER, code_of, modules_behind
+from reports.study._code import APART, code_of
 from reports.study._forecast import Forecast, cost_lines, formula
 from reports.study._study import TRIED, comes_out_as_before
 from tests.support.studies import CLAIMS, GRAPH, MadeUpRuns, line_of
@@ -295,10 +298,11 @@ def test_forecasts_follow_finished_runs() -> None:
 
 
 def test_the_code_of_a_method_is_what_it_runs() -> None:
-    found = modules_behind("harness.methods.bns_gcn", RUNNER)
+    found = {*used_modules(METHODS.find("bns-gcn"), run, apart=APART)}
     assert {"harness.methods.edge_cut", "harness.sampling._boundary", "harness.running._training"} <= found
     assert not {name for name in found if "cdfgnn" in name or "sancus" in name or "commands" in name}
     assert "harness.exchanges._adaptive_cache" not in found, "what comes through a door is followed to its file"
+    assert not {name for name in found if name.endswith(("_cuda", "registry")) and name != "harness.registry"}
     assert code_of("bns-gcn:p=0.1") == code_of("bns-gcn") != code_of("cdfgnn")
 
 

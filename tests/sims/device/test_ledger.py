@@ -95,6 +95,18 @@ def test_work_of_products(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_codecs_of_bfloat16_rows_work_on_float32(device: str) -> None:
+    x = torch.ones(6, 8, device=device)
+
+    def run(rows: Tensor) -> None:
+        torch.ops.haloscope.quantize_rows(rows, 2, 5, False)
+
+    name = "haloscope::quantize_rows"
+    wide, narrow = dict(works_of(lambda: run(x)))[name], dict(works_of(lambda: run(x.bfloat16())))[name]
+    assert wide.nbytes == narrow.nbytes == 6 * 8 * 4
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_work_of_row_kernels(device: str) -> None:
     indptr, indices = csr(4, 12, 6, device)
     x, weights = torch.ones(6, 8, device=device), torch.ones(12, 2, device=device)

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from harness import loopback
 from harness.effects import Received, Rows
-from harness.errors import ProgramError
 from harness.rank import COMPONENTS, Rank
 from sims.cluster import load_cluster, place
 from sims.engine import Simulation, simulate
@@ -98,15 +97,6 @@ def test_epochs_begin_at_zero(tmp_path: Path) -> None:
     first, second = simulation.results[0]
     assert first == pytest.approx(second) and first["compute"] == pytest.approx(2e-3)
     assert simulation.makespan_s == pytest.approx(7.0 + 2 * first["epoch"])
-
-
-def test_a_wrong_span_is_refused(tmp_path: Path) -> None:
-    async def program(rank: Rank) -> None:
-        with rank.span("encode"):
-            pass
-
-    with pytest.raises(ProgramError, match="'encode'"):
-        simulate(program, place(plain(tmp_path), 1))
 
 
 @pytest.mark.parametrize("factor", [2, 10])
