@@ -159,28 +159,33 @@ def load_arrays(folder: Path, mmap: bool = True) -> tuple[dict[str, np.ndarray],
 
 
 def has_entry(folder: Path) -> bool:
-    """Whether entry `folder` is there, with all its files and as long as they were written.
+    """Whether `load_meta` finds entry `folder`; errors are the same."""
+    return load_meta(folder) is not None
+
+
+def load_meta(folder: Path) -> dict[str, object] | None:
+    """The meta of entry `folder` if all its files are there and as long as they were written; None otherwise.
 
     Reads no array. What is incomplete, or was written by a version that kept no checksums, is removed.
     Raises InputError when it cannot be removed, or not be read now.
     """
     if not folder.is_dir():
-        return False
+        return None
     try:
-        listing = json.loads((folder / _META).read_text())["arrays"]
+        content = json.loads((folder / _META).read_text())
         whole = all(
             (folder / f"{name}.npy").stat().st_size >= np.dtype(dtype).itemsize * math.prod(shape)
-            for name, (dtype, shape, _) in listing.items()
+            for name, (dtype, shape, _) in content["arrays"].items()
         )
+        if whole:
+            return dict(content["meta"])
     except OSError as error:
         if error.errno not in _DAMAGE:
             raise _unreadable(folder, error) from error
-        whole = False
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        whole = False
-    if not whole:
-        _discard(folder)
-    return whole
+        pass
+    _discard(folder)
+    return None
 
 
 @contextlib.contextmanager

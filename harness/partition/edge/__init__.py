@@ -10,6 +10,7 @@ from harness.partition.edge._layout import Layout, Renumber, bucket, lay_out, to
 from harness.partition.edge._memory import BuildMemory, build_memory
 from harness.partition.edge._quality import OverlapQuality, Quality, quality, quality_of
 from harness.partition.edge._store import (
+    WHOLE,
     MemoryOfBuild,
     PartitionFolder,
     assigned,
@@ -23,10 +24,12 @@ from harness.partition.edge._store import (
     partition_version,
     partitioned,
     read_part,
+    read_whole,
     stored,
 )
 
 __all__ = [
+    "WHOLE",
     "BuildMemory",
     "Layout",
     "MemoryOfBuild",
@@ -55,6 +58,7 @@ __all__ = [
     "quality",
     "quality_of",
     "read_part",
+    "read_whole",
     "stored",
     "totals_of",
 ]
