@@ -86,6 +86,7 @@ def prepare(config: RunConfig, cut: Cutting | None = None, ranks: Sequence[int] 
         num_parts = cut.num_parts(config.cut.parts)
         workload = load_workload(config.data.dataset, num_parts, cut=cut.kind, seed=config.training.seed)
         return Prepared(workload, workload, workload.graph, workload.totals, cut.replicas)
+    datasets.download(config.data.dataset)  # before the index is looked for, whose key tells the files
     index = cache_root() / "prepared" / f"{_index_key(config, cut)}.json"
     known = _from_index(index, cut, ranks)
     if known is not None:

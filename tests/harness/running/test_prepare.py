@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 from harness import datasets
 from harness.config import RunConfig
+from harness.machine import load_meta
 from harness.running import prepare
+from tests.harness.datasets.test_external import packed_arxiv, serve
 
 TINY = "synthetic:nodes=200,degree=6,features=5,classes=3"
 
@@ -32,10 +35,9 @@ def test_equal_parts_are_opened_once(method: str, protocol: str, same: bool, mon
     made = prepare(config)
     monkeypatch.setattr(datasets, "load", None)
     opened: list[Path] = []
-    open_meta = "harness.partition.edge._store.load_meta"
-    from harness.machine import load_meta
-
-    monkeypatch.setattr(open_meta, lambda folder: opened.append(folder) or load_meta(folder))
+    monkeypatch.setattr(
+        "harness.partition.edge._store.load_meta", lambda folder: opened.append(folder) or load_meta(folder)
+    )
     known = prepare(config)
     assert (known.train is known.evaluate) is same and len(opened) == (1 if same else 2)
     assert known.train.path == made.train.path and known.evaluate.path == made.evaluate.path
@@ -53,3 +55,17 @@ def test_a_rank_prepares_with_its_own_part_alone(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(TypeError):  # it would load the graph
             prepare(config, ranks=[2])
     assert prepare(config, ranks=range(2, 3)).training(2).x is not None, "the missing part was made again"
+
+
+def test_a_graph_that_the_first_process_downloads_is_loaded_by_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index is kept under the state of the files that are there afterwards."""
+    monkeypatch.setenv("HALOSCOPE_DATA", str(tmp_path / "data"))
+    content = packed_arxiv(tmp_path / "origin")
+    monkeypatch.setattr(urllib.request, "urlopen", serve(lambda _: (content, "application/zip")))
+    config = RunConfig.of(dataset="ogb:ogbn-arxiv", parts=2, partitioner="hash", renumber="0")
+    made = prepare(config)
+    monkeypatch.setattr(datasets, "load", None)
+    assert prepare(config, ranks=[1]).train.path == made.train.path
+    assert len(list((tmp_path / "cache" / "prepared").iterdir())) == 1
