@@ -21,7 +21,7 @@ from harness.datasets import _npz as npz
 from harness.datasets import _raw as raw
 from harness.errors import InputError, unknown
 from harness.graphs import Graph
-from harness.machine import building, hidden_name, machine_of, replacing, this_machine
+from harness.machine import building, hidden_name, machine_in_name, replacing, this_machine
 
 PREFIXES = ("pyg:", "ogb:")
 _ARCHIVE = "download.zip"
@@ -229,7 +229,7 @@ def _fetch(url: str, path: Path) -> None:
 def _unpack(url: str, folder: Path, wanted: list[str]) -> None:
     """Extract the wanted files from a zip, matched by the end of their path, or by name in a zip without folders."""
     for left in folder.glob(f".*{_ARCHIVE}.*"):
-        if machine_of(left) == this_machine():  # of a process that was killed: the lock is ours
+        if machine_in_name(left) == this_machine():  # of a process that was killed: the lock is ours
             left.unlink(missing_ok=True)
     archive = hidden_name(folder / _ARCHIVE)  # of its own: where locks hold on one host only, others download as well
     try:

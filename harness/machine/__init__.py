@@ -11,7 +11,6 @@ from harness.machine._arrays import IN_MEMORY, ArrayMaker
 from harness.machine._cache import (
     NewEntry,
     building,
-    cache_root,
     has_entry,
     load_arrays,
     load_meta,
@@ -34,7 +33,7 @@ from harness.machine._files import (
     files_left,
     hidden_name,
     kept_json,
-    machine_of,
+    machine_in_name,
     remove_scratch,
     replacing,
     synchronise,
@@ -48,6 +47,7 @@ from harness.machine._run_folders import RUN_FOLDER_VARIABLE, Leftover, leftover
 from harness.machine._source import code_version
 from harness.machine._termination import TWICE_S, Terminated, ended_by_sigterm
 from harness.machine._workers import CALL_S, LOST_AGAIN, Died, end_with, map_on_processes
+from harness.user_cache import cache_root
 
 __all__ = [
     "TWICE_S",
@@ -95,7 +95,7 @@ __all__ = [
     "hidden_name",
     "load_arrays",
     "load_meta",
-    "machine_of",
+    "machine_in_name",
     "processor",
     "remove_scratch",
     "replacing",

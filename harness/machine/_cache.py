@@ -30,7 +30,7 @@ import numpy as np
 
 from harness.errors import InputError
 from harness.machine._arrays import ArrayMaker, synchronise_map
-from harness.machine._files import YOUNG_S, give_lock, hidden_name, machine_of, take_lock, this_machine
+from harness.machine._files import YOUNG_S, give_lock, hidden_name, machine_in_name, take_lock, this_machine
 
 T = TypeVar("T")
 
@@ -48,12 +48,6 @@ LATE_S = 10.0
 """How long a young entry of another host is read again and again before it counts as damaged: pages may arrive late."""
 
 _DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)  # a file is missing, or is not one; all else may pass
-
-
-def cache_root() -> Path:
-    """`$HALOSCOPE_CACHE`, or `~/.cache/haloscope`; the folder need not exist yet."""
-    named = os.environ.get("HALOSCOPE_CACHE")
-    return Path(named) if named else Path.home() / ".cache" / "haloscope"
 
 
 def store_arrays(folder: Path, arrays: dict[str, np.ndarray], meta: dict[str, object]) -> None:
@@ -239,7 +233,7 @@ def building(folder: Path) -> Iterator[None]:
         return
     try:
         for left in (*folder.parent.glob(f".{folder.name}.*"), *folder.glob(".*")):
-            machine = machine_of(left)
+            machine = machine_in_name(left)
             if machine == this_machine() or (machine and time.time() - _written(left) > BUILD_S):
                 shutil.rmtree(left, ignore_errors=True)
         yield
@@ -254,7 +248,7 @@ def half_built(root: Path) -> list[Path]:
     """
     found = []
     for left in sorted(root.rglob(".*.*")) if root.is_dir() else ():
-        name, machine = left.name[1:].rpartition(".")[0], machine_of(left)
+        name, machine = left.name[1:].rpartition(".")[0], machine_in_name(left)
         silent = YOUNG_S if machine == this_machine() else BUILD_S
         if not left.is_dir() or not machine or time.time() - _written(left) < silent:
             continue

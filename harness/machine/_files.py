@@ -99,7 +99,7 @@ def hidden_name(path: Path) -> Path:
     return path.with_name(f".{path.name}.{this_machine()}{os.getpid():06x}{secrets.token_hex(3)[:5]}")
 
 
-def machine_of(hidden: Path) -> str:
+def machine_in_name(hidden: Path) -> str:
     """The machine, as `this_machine`, whose process took a name of `hidden_name`; empty for any other name."""
     name = _SCRATCH.fullmatch(hidden.name)
     return "" if name is None else name[1]

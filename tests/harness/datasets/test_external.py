@@ -236,13 +236,15 @@ def test_several_processes_may_miss_the_same_graph(
         return content, "application/zip"
 
     monkeypatch.setattr(urllib.request, "urlopen", serve(answer))
+    fetched, fetch = list[Path](), external._fetch
+    monkeypatch.setattr(external, "_fetch", lambda url, path: (fetched.append(path), fetch(url, path)))
     if not locks:
         monkeypatch.setattr(external, "building", lambda _: contextlib.nullcontext())
-        monkeypatch.setattr(external, "machine_of", lambda _: "of another host")
+        monkeypatch.setattr(external, "machine_in_name", lambda _: "of another host")
     with ThreadPoolExecutor(3) as pool:
         for graph in pool.map(lambda _: datasets.load("ogb:ogbn-arxiv"), range(3)):
             check_path(graph)
-    assert len(asked) == (1 if locks else 3) and killed.exists() is not locks
+    assert len(asked) == len(set(fetched)) == (1 if locks else 3) and killed.exists() is not locks
     assert not [path for path in data.rglob("*.zip*") if path != killed]
 
 
