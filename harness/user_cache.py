@@ -43,14 +43,18 @@ def instructions() -> bytes:
 def keep_kernels_apart(package: Path, environment: MutableMapping[str, str] = os.environ) -> None:
     """Have numba keep kernels in a folder of the cache per processor if `package` is on a file system that hosts share.
 
-    A folder that is named already is kept, and where the cache cannot be written to numba goes on without it.
+    A folder that somebody else named is kept; one that this function named in the process that started this one is not,
+    since a job may start on another host. Where the cache cannot be written to numba goes on without it.
     """
-    if NUMBA_VARIABLE in environment or not file_system(package).startswith(SHARED_SYSTEMS):
+    if not file_system(package).startswith(SHARED_SYSTEMS):
         return
     words = [platform.machine().encode(), instructions(), _installed().encode()]
     kind = hashlib.sha256(b"\0".join(words)).hexdigest()[:16]
     with contextlib.suppress(RuntimeError):  # a user without a home
-        environment[NUMBA_VARIABLE] = str((cache_root() / "kernels" / kind).absolute())
+        ours = (cache_root() / "kernels").absolute()
+        named = environment.get(NUMBA_VARIABLE)
+        if not named or Path(named).parent == ours:
+            environment[NUMBA_VARIABLE] = str(ours / kind)
 
 
 def _installed() -> str:

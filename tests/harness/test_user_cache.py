@@ -64,6 +64,9 @@ def test_kernels_have_a_folder_per_processor_where_hosts_share_the_installation(
     assert found[0] == found[2] != found[1] and all(
         name and Path(name).parent == tmp_path / "kernels" for name in found
     )
+    inherited = {NUMBA_VARIABLE: str(found[1])}
+    keep_kernels_apart(tmp_path, inherited)
+    assert inherited == {NUMBA_VARIABLE: found[0]}, "of a login node, say, that has queued this job"
     named = {NUMBA_VARIABLE: "mine"}
     keep_kernels_apart(tmp_path, named)
     assert named == {NUMBA_VARIABLE: "mine"}
