@@ -50,6 +50,7 @@ $(STAMP): pyproject.toml constraints.txt
 # what most runs need is compiled here, once
 $(COMPILED): $(SOURCES) | $(STAMP)
 	find harness sims real reports \( -name '*.nbi' -o -name '*.nbc' \) -delete
+	rm -rf "$${HALOSCOPE_CACHE:-$$HOME/.cache/haloscope}/kernels"
 	$(BIN)/haloscope compare --methods vanilla,bns-gcn:p=0.1,sylvie-s:bits=1 --modes loopback,sim --cluster ethernet-10g \
 		--dataset synthetic:nodes=200 --dropout 0.5 --norm layer --epochs 1 --out build/compiled --force --quiet
 	touch $@

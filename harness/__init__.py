@@ -7,7 +7,10 @@ For people, in Python: `run`, `compare`, `what_if`, `advise`, `partition_graph`,
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from harness.user_cache import keep_kernels_apart
 
 if TYPE_CHECKING:
     from harness.commands.interface import advise, compare, load_results, partition_graph, run, what_if
@@ -25,6 +28,8 @@ FACE = {
     "what_if": ("harness.commands.interface", "what_if"),
 }
 """Name -> the module that holds it, and its name there. A function of another command is one line more."""
+
+keep_kernels_apart(Path(__file__))
 
 __all__ = ["Config", "InputError", "advise", "compare", "load_results", "partition_graph", "run", "what_if"]
 

@@ -25,6 +25,12 @@ from harness.keys import read_table
 BESIDE_TRAINING = frozenset({"epochs", "eval_every", "evaluate", "timeout", "startup_timeout", "prepare_timeout"})
 """Keys that change how long a run goes on and what is noted of it, but no number that it computes."""
 
+TOLD_BY_CHECKPOINTS = {"threads": 0}
+"""Keys that change numbers, but that checkpoints tell themselves, each with the value that it has in a training's id.
+
+A training that goes on elsewhere must be able to name what an earlier run left to its machine.
+"""
+
 BESIDE_RUNS = frozenset({"prepare_timeout"})
 """Keys that change nothing at all about a run that succeeds: its id is the same, so a kept result stays good."""
 
@@ -62,8 +68,12 @@ class RunConfig:
         return _hash({key: value for key, value in self.flat().items() if key not in BESIDE_RUNS})
 
     def training_id(self) -> str:
-        """SHA-256 hex of what training depends on: what a checkpoint and the run that goes on must share."""
-        return _hash({key: value for key, value in self.flat().items() if key not in BESIDE_TRAINING})
+        """SHA-256 hex of what training depends on: what a checkpoint and the run that goes on must share.
+
+        `TOLD_BY_CHECKPOINTS` are compared by the checkpoint: the run that goes on finds it, and is told the difference.
+        """
+        values = {**self.flat(), **TOLD_BY_CHECKPOINTS}
+        return _hash({key: value for key, value in values.items() if key not in BESIDE_TRAINING})
 
 
 class Setting(NamedTuple):

@@ -4,7 +4,7 @@ Implements `--dataset` and `--split`. `load` and `training_graph` are the entry 
 private.
 """
 
-from harness.datasets._catalog import known_datasets, load, require_trainable, source_state, training_graph
+from harness.datasets._catalog import download, known_datasets, load, require_trainable, source_state, training_graph
 from harness.datasets._npz import write_graph
 from harness.datasets._recipe import PRESETS
 from harness.datasets._sources import GRAPH_SOURCES, GraphSource, data_folder, size_of
@@ -19,6 +19,7 @@ __all__ = [
     "STANDINS",
     "StandIn",
     "data_folder",
+    "download",
     "known_datasets",
     "load",
     "read_standin",

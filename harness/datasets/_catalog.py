@@ -77,6 +77,16 @@ def _file(dataset: str) -> Path:
     return path
 
 
+def download(dataset: str) -> None:
+    """Get the files of a graph that can be downloaded, where they are missing.
+
+    A state that is asked for before would be that of no files. Raises InputError as `load`.
+    """
+    source = source_of(dataset)
+    if source is not None:
+        source.download(dataset)
+
+
 def source_state(dataset: str) -> str:
     """A key that changes if the graph may have changed: paths, sizes and times of its files, or the recipe's hash."""
     source = source_of(dataset)

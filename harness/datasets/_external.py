@@ -1,7 +1,8 @@
 """`pyg:NAME` and `ogb:NAME`: finds the raw files of a public graph, or downloads them.
 
 A dataset is searched in the data folder, or in `root=` of the name (`pyg:Reddit,root=/data`), in the layout of PyG and
-OGB. Only `load_external` downloads. The files are read by `_raw`.
+OGB. Only `download_missing` and `load_external` download; of several processes one does, and the others wait. The
+files are read by `_raw`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from harness.datasets import _npz as npz
 from harness.datasets import _raw as raw
 from harness.errors import InputError, unknown
 from harness.graphs import Graph
-from harness.machine import replacing
+from harness.machine import building, hidden_name, machine_in_name, replacing, this_machine
 
+_ARCHIVE = "download.zip"
 _SECONDS = 60  # without any byte until a download counts as failed
 _OGB = "https://snap.stanford.edu/ogb/data/nodeproppred"
 _DRIVE = "https://drive.usercontent.google.com/download?confirm=t&id="
@@ -134,11 +136,14 @@ def load_external(dataset: str, data: Path) -> Graph:
     ours = data / f"{source.ours}.npz"
     if source.ours and ours.is_file():
         return npz.read_graph(ours)
-    folder = _found(source, folders)
-    if folder is None:
-        folder = folders[0]
-        _complete(name, source, folder)
+    folder = _found(source, folders) or _downloaded(name, source, folders)
     return source.read(name.partition(":")[2], folder)
+
+
+def download_missing(dataset: str, data: Path) -> None:
+    """Download what `load_external` would have to; errors are the same."""
+    if not files(dataset, data):
+        _downloaded(*_named(dataset, data))
 
 
 def known_external(data: Path) -> list[tuple[str, str, bool]]:
@@ -183,6 +188,17 @@ def _found(source: Source, folders: tuple[Path, ...]) -> Path | None:
     return next(whole, None)
 
 
+def _downloaded(name: str, source: Source, folders: tuple[Path, ...]) -> Path:
+    """The first of the folders, complete: by this process, or by another one that was waited for."""
+    if source.by_hand:
+        _complete(name, source, folders[0])
+    with building(folders[0]):
+        found = _found(source, folders)
+        if found is None:
+            _complete(name, source, folders[0])
+        return found or folders[0]
+
+
 def _complete(name: str, source: Source, folder: Path) -> None:
     """Download files that `folder` lacks. Raises InputError that names them if that is not possible."""
     missing = [file for file in source.files if not (folder / file).is_file()]
@@ -211,7 +227,10 @@ def _fetch(url: str, path: Path) -> None:
 
 def _unpack(url: str, folder: Path, wanted: list[str]) -> None:
     """Extract the wanted files from a zip, matched by the end of their path, or by name in a zip without folders."""
-    archive = folder / "download.zip"
+    for left in folder.glob(f".*{_ARCHIVE}.*"):
+        if machine_in_name(left) == this_machine():  # of a process that was killed: the lock is ours
+            left.unlink(missing_ok=True)
+    archive = hidden_name(folder / _ARCHIVE)  # of its own: where locks hold on one host only, others download as well
     try:
         _fetch(url, archive)
         with zipfile.ZipFile(archive) as members:

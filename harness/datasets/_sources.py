@@ -32,7 +32,11 @@ class GraphSource(ABC):
 
     @abstractmethod
     def state(self, dataset: str) -> str:
-        """Changes whenever the graph may have; parts are cached under it."""
+        """Changes whenever the graph may have; parts are cached under it. `download` has been called before."""
+
+    def download(self, dataset: str) -> None:
+        """Get what the graph is read from, if it is missing; by default nothing is. InputError as of `load`."""
+        return
 
     @abstractmethod
     def listed(self) -> list[Listing]:
@@ -68,6 +72,9 @@ class Public(GraphSource):
 
     def load(self, dataset: str) -> Graph:
         return external.load_external(dataset, data_folder())
+
+    def download(self, dataset: str) -> None:
+        external.download_missing(dataset, data_folder())
 
     def state(self, dataset: str) -> str:
         return files_state(dataset, external.files(dataset, data_folder()))

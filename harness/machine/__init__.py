@@ -11,9 +11,9 @@ from harness.machine._arrays import IN_MEMORY, ArrayMaker
 from harness.machine._cache import (
     NewEntry,
     building,
-    cache_root,
     has_entry,
     load_arrays,
+    load_meta,
     scratch_in,
     store_arrays,
     writing,
@@ -32,10 +32,13 @@ from harness.machine._files import (
     Lock,
     Reserved,
     files_left,
+    hidden_name,
     kept_json,
+    machine_in_name,
     remove_scratch,
     replacing,
     synchronise,
+    this_machine,
     write_atomically,
 )
 from harness.machine._large_blocks import large_blocks
@@ -45,6 +48,7 @@ from harness.machine._run_folders import RUN_FOLDER_VARIABLE, Leftover, leftover
 from harness.machine._source import code_version
 from harness.machine._termination import TWICE_S, Terminated, ended_by_sigterm
 from harness.machine._workers import CALL_S, LOST_AGAIN, Died, end_with, map_on_processes
+from harness.user_cache import cache_root
 
 __all__ = [
     "TWICE_S",
@@ -93,7 +97,10 @@ __all__ = [
     "large_tensors",
     "memory_left",
     "has_entry",
+    "hidden_name",
     "load_arrays",
+    "load_meta",
+    "machine_in_name",
     "processor",
     "remove_scratch",
     "replacing",
@@ -102,6 +109,7 @@ __all__ = [
     "scratch_in",
     "store_arrays",
     "synchronise",
+    "this_machine",
     "usable_cores",
     "write_atomically",
     "writing",

@@ -7,6 +7,7 @@ short, so that an array larger than memory costs disk only.
 from __future__ import annotations
 
 import math
+import mmap
 import os
 from pathlib import Path
 
@@ -55,6 +56,18 @@ class ArrayMaker:
         """Forget an array; its file, if it has one, is deleted once nothing maps it any more."""
         if self.mapped.pop(name, None) is not None and self.folder is not None:
             (self.folder / f"{name}.npy").unlink(missing_ok=True)
+
+
+def synchronise_map(array: np.ndarray, path: Path) -> None:
+    """Wait until the file at `path` has what was written to the array that maps it.
+
+    Before that a host that shares the file system may read older pages of a file that is there already.
+    """
+    kept = array.base
+    if isinstance(kept, mmap.mmap | np.memmap):
+        kept.flush()
+    with path.open("rb+") as stream:
+        os.fsync(stream.fileno())
 
 
 def _reserve(path: Path) -> None:

@@ -3,8 +3,12 @@
 Generated graphs and partitions are expensive to make and to parse: they are stored as `.npy` files and memory-mapped.
 Keys are chosen by callers; entries never become stale, because a key identifies the content, and are never evicted.
 Every array is stored with a checksum, which is compared whenever an entry is loaded: this reads the whole array once,
-at about the speed of memory (`python -m benchmarks.cache`). Files are not synchronised with the disk, since what a
-power cut leaves half-written is noticed so, and made again.
+at about the speed of memory (`python -m benchmarks.cache`). Mapped arrays are synchronised before an entry appears,
+since other hosts may read it at once; files are not: closing them sends what others read, and what a power cut leaves
+half-written is noticed and made again.
+
+A lock may hold on one host only (NFS with `nolock`, Lustre with `localflock`). So names of what is half-built tell
+their host, and what processes of other hosts are building is left alone.
 """
 
 from __future__ import annotations
@@ -16,18 +20,19 @@ import logging
 import math
 import os
 import shutil
-import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tokenize import TokenError
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO, TypeVar
 
 import numpy as np
 
 from harness.errors import InputError
-from harness.machine._arrays import ArrayMaker
-from harness.machine._files import YOUNG_S, give_lock, take_lock
+from harness.machine._arrays import ArrayMaker, synchronise_map
+from harness.machine._files import YOUNG_S, give_lock, hidden_name, machine_in_name, take_lock, this_machine
+
+T = TypeVar("T")
 
 _META = "meta.json"
 BUILD_S = 4 * 3600.0
@@ -39,14 +44,10 @@ TOLD_S = 10.0
 LOOK_S = 0.05
 """How often it looks."""
 
-_RANDOM = 8  # letters at the end of the name of a folder made by `tempfile.mkdtemp`
+LATE_S = 10.0
+"""How long a young entry of another host is read again and again before it counts as damaged: pages may arrive late."""
+
 _DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)  # a file is missing, or is not one; all else may pass
-
-
-def cache_root() -> Path:
-    """`$HALOSCOPE_CACHE`, or `~/.cache/haloscope`; the folder need not exist yet."""
-    named = os.environ.get("HALOSCOPE_CACHE")
-    return Path(named) if named else Path.home() / ".cache" / "haloscope"
 
 
 def store_arrays(folder: Path, arrays: dict[str, np.ndarray], meta: dict[str, object]) -> None:
@@ -76,8 +77,12 @@ class NewEntry(ArrayMaker):
                 np.save(self.folder / f"{name}.npy", plain, allow_pickle=False)
             elif made.ctypes.data != plain.ctypes.data or made.shape != plain.shape or made.dtype != plain.dtype:
                 raise ValueError(f"{name} is not the array that was mapped under this name")
+            else:
+                synchronise_map(made, self.folder / f"{name}.npy")
             listing[name] = [str(array.dtype), list(array.shape), _checksum(plain)]
-        (self.folder / _META).write_text(json.dumps({"arrays": listing, "meta": meta}, sort_keys=True))
+        (self.folder / _META).write_text(
+            json.dumps({"arrays": listing, "meta": meta, "writer": this_machine()}, sort_keys=True)
+        )
 
 
 @contextlib.contextmanager
@@ -85,7 +90,7 @@ def writing(folder: Path) -> Iterator[NewEntry]:
     """An entry to fill, which appears as `folder` when the context ends without an error, as `store_arrays` says."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        made = _hidden_folder(folder)
     except OSError as error:
         raise _unwritable(folder, error) from error
     try:
@@ -104,13 +109,20 @@ def scratch_in(folder: Path) -> Iterator[ArrayMaker]:
     Raises InputError when it cannot be written.
     """
     try:
-        made = Path(tempfile.mkdtemp(prefix=".scratch.", dir=folder))
+        made = _hidden_folder(folder / "scratch")
     except OSError as error:
         raise _unwritable(folder, error) from error
     try:
         yield ArrayMaker(made)
     finally:
         shutil.rmtree(made, ignore_errors=True)
+
+
+def _hidden_folder(folder: Path) -> Path:
+    """A new folder beside `folder`, for this user alone."""
+    made = hidden_name(folder)
+    made.mkdir(0o700)
+    return made
 
 
 def _checksum(array: np.ndarray) -> str:
@@ -121,7 +133,7 @@ def _checksum(array: np.ndarray) -> str:
 
 def publish_folder(folder_tmp: Path, folder_final: Path) -> None:
     """Rename `folder_tmp` to `folder_final` (same file system); delete it where the final folder already exists."""
-    os.chmod(folder_tmp, 0o755)  # mkdtemp makes it private; a cache root may be shared by a group of users
+    os.chmod(folder_tmp, 0o755)  # it was private; a cache root may be shared by a group of users
     try:
         os.rename(folder_tmp, folder_final)
     except OSError:
@@ -143,52 +155,71 @@ def load_arrays(folder: Path, mmap: bool = True) -> tuple[dict[str, np.ndarray],
     """
     if not (folder / _META).is_file():
         return None
-    try:
-        meta = json.loads((folder / _META).read_text())
-        arrays = {name: _read(folder, name, mmap, *kind) for name, kind in meta["arrays"].items()}
-        return arrays, meta["meta"]
-    except MemoryError:
-        raise InputError(f"{folder}: not enough memory to read the cache entry; it is left as it is") from None
-    except OSError as error:
-        if error.errno is not None and error.errno not in _DAMAGE:
-            raise _unreadable(folder, error) from error
-    except (ValueError, EOFError, KeyError, TypeError, AttributeError, RecursionError, TokenError):
-        pass
-    _discard(folder)
-    return None
+
+    def read(listing: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, object]]:
+        arrays = {name: _read(folder, name, mmap, *kind) for name, kind in listing["arrays"].items()}
+        return arrays, listing["meta"]
+
+    return _read_entry(folder, read)
 
 
 def has_entry(folder: Path) -> bool:
-    """Whether entry `folder` is there, with all its files and as long as they were written.
+    """Whether `load_meta` finds entry `folder`; errors are the same."""
+    return load_meta(folder) is not None
+
+
+def load_meta(folder: Path) -> dict[str, object] | None:
+    """The meta of entry `folder` if all its files are there and as long as they were written; None otherwise.
 
     Reads no array. What is incomplete, or was written by a version that kept no checksums, is removed.
     Raises InputError when it cannot be removed, or not be read now.
     """
     if not folder.is_dir():
-        return False
-    try:
-        listing = json.loads((folder / _META).read_text())["arrays"]
-        whole = all(
-            (folder / f"{name}.npy").stat().st_size >= np.dtype(dtype).itemsize * math.prod(shape)
-            for name, (dtype, shape, _) in listing.items()
-        )
-    except OSError as error:
-        if error.errno not in _DAMAGE:
-            raise _unreadable(folder, error) from error
-        whole = False
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        whole = False
-    if not whole:
-        _discard(folder)
-    return whole
+        return None
+
+    def read(listing: dict[str, Any]) -> dict[str, object]:
+        for name, (dtype, shape, _) in listing["arrays"].items():
+            if (folder / f"{name}.npy").stat().st_size < np.dtype(dtype).itemsize * math.prod(shape):
+                raise ValueError(f"{name}.npy is shorter than it was written")
+        return dict(listing["meta"])
+
+    return _read_entry(folder, read)
+
+
+def _read_entry(folder: Path, read: Callable[[dict[str, Any]], T]) -> T | None:
+    """What `read` makes of the listing of an entry; None if it finds damage, after the entry was removed."""
+    deadline, pause, listing = time.monotonic() + LATE_S, LOOK_S, None
+    while True:
+        try:
+            listing = json.loads((folder / _META).read_text())
+            return read(listing)
+        except MemoryError:
+            raise InputError(f"{folder}: not enough memory to read the cache entry; it is left as it is") from None
+        except OSError as error:
+            if error.errno is not None and error.errno not in _DAMAGE:
+                raise _unreadable(folder, error) from error
+        except (ValueError, EOFError, KeyError, TypeError, AttributeError, RecursionError, TokenError):
+            pass
+        if time.monotonic() + pause > deadline or not _may_be_late(folder, listing):
+            _discard(folder)
+            return None
+        time.sleep(pause)
+        pause *= 2
+
+
+def _may_be_late(folder: Path, listing: Any) -> bool:
+    """Whether another host has just written an entry: this one may not see all of it yet."""
+    written_here = not isinstance(listing, dict) or listing.get("writer", this_machine()) == this_machine()
+    return not written_here and folder.is_dir() and time.time() - _written(folder) < YOUNG_S
 
 
 @contextlib.contextmanager
 def building(folder: Path) -> Iterator[None]:
     """Look for an entry, or a folder of entries, and build it: one process at a time, the others wait for it.
 
-    The lock is a file beside the folder, and ends with the process, however that ends; what a process that was killed
-    left half-built is removed. A cache that cannot be written to is not locked.
+    The lock is a file beside the folder, and ends with the process, however that ends; what a process of this machine
+    that was killed left half-built is removed, and of another machine once nothing was written to it for `BUILD_S`. A
+    cache that cannot be written to is not locked.
 
     Raises:
         InputError: another process has held the lock for `BUILD_S`.
@@ -202,18 +233,24 @@ def building(folder: Path) -> Iterator[None]:
         return
     try:
         for left in (*folder.parent.glob(f".{folder.name}.*"), *folder.glob(".*")):
-            shutil.rmtree(left, ignore_errors=True)
+            machine = machine_in_name(left)
+            if machine == this_machine() or (machine and time.time() - _written(left) > BUILD_S):
+                shutil.rmtree(left, ignore_errors=True)
         yield
     finally:
         give_lock(path, lock)
 
 
 def half_built(root: Path) -> list[Path]:
-    """Folders of entries that dead processes were building: nobody holds the lock of the entry."""
+    """Folders of entries that dead processes were building: nobody holds the lock of the entry.
+
+    Those of other machines, whose locks may not be seen here, have not been written to for `BUILD_S`.
+    """
     found = []
     for left in sorted(root.rglob(".*.*")) if root.is_dir() else ():
-        name, _, random = left.name[1:].rpartition(".")
-        if not left.is_dir() or len(random) != _RANDOM or time.time() - _written(left) < YOUNG_S:
+        name, machine = left.name[1:].rpartition(".")[0], machine_in_name(left)
+        silent = YOUNG_S if machine == this_machine() else BUILD_S
+        if not left.is_dir() or not machine or time.time() - _written(left) < silent:
             continue
         lock = left.parent / f"{name}.lock"
         around = left.parent.parent / f"{left.parent.name}.lock"  # of entries that are built together
@@ -277,7 +314,7 @@ def _discard(folder: Path) -> None:
     """Rename first: a reader elsewhere sees either the whole entry or none, and its open maps stay valid."""
     reason = "damaged cache entry that cannot be removed"
     try:
-        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        aside = _hidden_folder(folder)
     except OSError as error:
         raise InputError(f"{folder}: {reason} ({error.strerror}); delete it") from error
     try:

@@ -10,10 +10,10 @@ from typing import Literal
 
 import msgspec
 
-from harness.machine._cache import cache_root
 from harness.machine._code import listed_code
 from harness.machine._cores import core_count, processor
 from harness.machine._files import kept_json
+from harness.user_cache import cache_root
 
 HERE = "here"
 """The name of the cluster that this machine is, as it was measured."""

@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 
 from harness.errors import InputError
-from harness.machine._cache import cache_root
 from harness.machine._files import kept_json, write_atomically
+from harness.user_cache import cache_root
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PROJECT = ("harness", "real", "sims")

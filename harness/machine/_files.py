@@ -34,7 +34,7 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     Args:
         durable: wait until the disk has it, so that it outlives a power cut. What can be made again need not.
     """
-    scratch = _scratch_of(path)
+    scratch = hidden_name(path)
     try:
         with scratch.open("xb") as stream:
             with contextlib.suppress(OSError):  # a file system without locks
@@ -65,7 +65,7 @@ class Reserved:
     """
 
     def __init__(self, path: Path, num_bytes: int) -> None:
-        self.path, self.scratch = path, _scratch_of(path)
+        self.path, self.scratch = path, hidden_name(path)
         self._stream = self.scratch.open("xb")
         try:
             with contextlib.suppress(OSError):  # a file system without locks
@@ -94,12 +94,19 @@ class Reserved:
         self.scratch.unlink(missing_ok=True)
 
 
-def _scratch_of(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{_machine()}{os.getpid():06x}{secrets.token_hex(3)[:5]}")
+def hidden_name(path: Path) -> Path:
+    """A hidden name of its own in the same folder, which tells the machine and the process that take it."""
+    return path.with_name(f".{path.name}.{this_machine()}{os.getpid():06x}{secrets.token_hex(3)[:5]}")
+
+
+def machine_in_name(hidden: Path) -> str:
+    """The machine, as `this_machine`, whose process took a name of `hidden_name`; empty for any other name."""
+    name = _SCRATCH.fullmatch(hidden.name)
+    return "" if name is None else name[1]
 
 
 @cache
-def _machine() -> str:
+def this_machine() -> str:
     """5 hex digits of where a process number means a process: host, its start, and namespace of processes."""
     words = [os.uname().nodename]
     with contextlib.suppress(OSError):
@@ -110,7 +117,7 @@ def _machine() -> str:
 
 def _is_dead(machine: str, process: str) -> bool:
     """Whether a process is known to have ended; False for those of other machines."""
-    if machine != _machine():
+    if machine != this_machine():
         return False
     try:
         os.kill(int(process, 16), 0)

@@ -11,11 +11,10 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
-from harness.machine._cache import cache_root
 from harness.machine._files import replacing
+from harness.user_cache import cache_root, instructions
 
 _COMPILER_S = 60.0
 """A compiler that takes longer is given up; it needs a second."""
@@ -41,7 +40,7 @@ def native_library(source: Path, flags: Sequence[str]) -> Path | None:
         return None
     with contextlib.suppress(OSError):
         code, told = source.read_bytes(), "\n".join([compiler, *flags, platform.machine()])
-        more = _instructions() if THIS_PROCESSOR in flags else b""
+        more = instructions() if THIS_PROCESSOR in flags else b""
         key = hashlib.sha256(b"\0".join([code, told.encode(), more])).hexdigest()[:16]
         built = cache_root() / "native" / f"{source.stem.replace('_', '-')}-{key}.so"
         if not built.exists():
@@ -50,16 +49,6 @@ def native_library(source: Path, flags: Sequence[str]) -> Path | None:
         ctypes.CDLL(str(built))  # refused where a symbol is missing
         return built.absolute()
     return None
-
-
-@cache
-def _instructions() -> bytes:
-    """What Linux says of the first core: its kind and the instructions that it has; elsewhere nothing."""
-    with contextlib.suppress(OSError):
-        first = Path("/proc/cpuinfo").read_bytes().partition(b"\n\n")[0]
-        kept = (b"flags", b"Features", b"model", b"cpu family", b"CPU part", b"vendor_id", b"isa")
-        return b"\n".join(line for line in first.splitlines() if line.startswith(kept))
-    return b""
 
 
 def _build(command: Sequence[str], source: Path, built: Path) -> None:

@@ -19,8 +19,9 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.machine._cache import cache_root, half_built
+from harness.machine._cache import half_built
 from harness.machine._files import YOUNG_S, abandoned_scratch, take_lock
+from harness.user_cache import cache_root
 
 OWNER = "owner"
 RUN_FOLDER_VARIABLE = "HALOSCOPE_RUN_FOLDER"

@@ -6,6 +6,7 @@ vertex cut (every edge has one owner).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -131,11 +132,11 @@ class Cutting:
         else:
             assign(ring, name, 2)
 
-    def open(self, path: Path) -> Folder | None:
-        """The parts cached in `path`, or None if anything is missing."""
+    def open(self, path: Path, parts: Iterable[int] | None = None) -> Folder | None:
+        """The parts cached in `path`, or None if one of `parts`, by default of all, is missing."""
         if self.kind == "vertex":
-            return open_vertex_partition(path)
-        return open_partition(path)
+            return open_vertex_partition(path, parts)
+        return open_partition(path, parts)
 
     def exact(self) -> Cutting:
         """The cut for evaluation on the whole graph: with overlapping parts, copies would count twice."""

@@ -64,7 +64,8 @@ class Saver:
 
     def __init__(self, rank: Rank, job: Job, options: Checkpoints) -> None:
         self.rank, self.options, self.config = rank, options, job.config
-        self.identity = files.Identity.of(job.config.training_id(), job.data, rank.size, torch.get_num_threads())
+        self.identity = files.Identity.of(job.config.training_id(), job.data, rank.size)
+        self.threads = torch.get_num_threads()
         self.home = files.home_of(options.folder, self.identity.training_id)
         self.history = History()
         self._lock: Lock | None = None
@@ -92,7 +93,7 @@ class Saver:
                 f"{files.folder_of(self.home, epochs)} has {epochs} epochs behind it, more than --epochs "
                 f"{self.config.training.epochs}; ask for more, or give --no-resume"
             )
-        content = files.read_rank(self.home, marker, rank.index, rank.device)
+        content = files.read_rank(self.home, marker, rank.index, rank.device, self.threads)
         kind: Any = tuple[list[RankEpoch], History]
         records, self.history = msgspec.msgpack.decode(content["records"].cpu().numpy().tobytes(), type=kind)
         self.history.resumed.append(epochs)
@@ -124,7 +125,7 @@ class Saver:
         rank, begun, epochs = self.rank, time.perf_counter(), len(carried.records)
         folder = files.folder_of(self.home, epochs)
         self.history.written += 1  # counts the checkpoint that contains it
-        written = files.write_rank(folder, rank.index, _content(carried, self.history))
+        written = files.write_rank(folder, rank.index, _content(carried, self.history), self.threads)
         rows = await self._gather(written)
         if rank.index == 0:
             config = self.config.flat()
@@ -143,13 +144,17 @@ class Saver:
     async def _gather(self, written: files.RankFile) -> list[files.RankFile]:
         """Every rank's file at rank 0; empty on other ranks."""
         rank = self.rank
-        row = np.frombuffer(written.bytes.to_bytes(8, "little") + bytes.fromhex(written.sha256), np.uint8)
+        numbers = written.bytes.to_bytes(8, "little") + written.threads.to_bytes(8, "little")
+        row = np.frombuffer(numbers + bytes.fromhex(written.sha256), np.uint8)
         data = torch.from_numpy(row.copy()).reshape(1, -1).to(rank.device)
         send, recv = np.zeros(rank.size, np.int64), np.full(rank.size, int(rank.index == 0), np.int64)
         send[0] = 1
         received: Received = await rank.all_to_all([Rows(data, send, recv)], label="checkpoint files")
         rows = [bytes(found) for found in received.tensors[0].cpu().numpy()]
-        return [files.RankFile(int.from_bytes(found[:8], "little"), found[8:].hex()) for found in rows]
+        return [
+            files.RankFile(int.from_bytes(found[:8], "little"), found[16:].hex(), int.from_bytes(found[8:16], "little"))
+            for found in rows
+        ]
 
 
 def saver_of(rank: Rank, job: Job) -> Saver | None:

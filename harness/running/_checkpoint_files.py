@@ -24,7 +24,7 @@ import torch
 from harness.errors import InputError
 from harness.machine import Lock, replacing, synchronise
 
-CHECKPOINT_FORMAT = 3
+CHECKPOINT_FORMAT = 4
 MARKER = "complete.json"
 
 SEEN_S = 30.0
@@ -34,36 +34,40 @@ _NAME = re.compile(r"epoch-(\d{6,})")
 
 
 class RankFile(msgspec.Struct, frozen=True):
-    """Size and SHA-256 (hex) of one rank's file."""
+    """One rank's file.
+
+    Attributes:
+        threads: CPU threads of the rank that wrote it; another number may change the last bit of sums.
+    """
 
     bytes: int
-    sha256: str
+    sha256: str  # hex
+    threads: int
 
 
 class Identity(msgspec.Struct, frozen=True):
     """The properties that a checkpoint must share with the run that resumes from it.
 
     Attributes:
-        training_id: SHA-256 of the config without settings of duration and output.
+        training_id: SHA-256 of the config without settings of duration and output, and without threads.
         data: key of the graph and its partition.
-        threads: CPU threads of a rank; another number may change the last bit of sums, as may other versions.
+        torch, haloscope: versions; others may change the last bit of sums.
     """
 
     training_id: str
     data: str
     ranks: int
-    threads: int
     torch: str
     haloscope: str
 
     @classmethod
-    def of(cls, training_id: str, data: str, ranks: int, threads: int) -> Identity:
+    def of(cls, training_id: str, data: str, ranks: int) -> Identity:
         """The identity with the installed versions."""
         try:
             ours = version("haloscope")
         except PackageNotFoundError:
             ours = "(not installed)"
-        return cls(training_id, data, ranks, threads, str(torch.__version__), ours)
+        return cls(training_id, data, ranks, str(torch.__version__), ours)
 
     def refuse(self, found: Identity) -> str:
         """The reason why a checkpoint of `found` does not belong to this run; empty if it does."""
@@ -71,8 +75,6 @@ class Identity(msgspec.Struct, frozen=True):
             "training_id": f"it belongs to run {found.training_id[:12]}, not {self.training_id[:12]}",
             "data": "the graph or its partition is another one now",
             "ranks": f"it has {found.ranks} ranks, this run {self.ranks}",
-            "threads": f"its ranks had {found.threads} threads each, here they have {self.threads}: give --threads "
-            f"{found.threads}",
             "torch": f"it was written with torch {found.torch}, this is {self.torch}",
             "haloscope": f"it was written by haloscope {found.haloscope}, this is {self.haloscope}",
         }
@@ -122,8 +124,8 @@ def newest(home: Path) -> int:
     return max(_complete(home), default=0)
 
 
-def write_rank(folder: Path, rank: int, content: dict[str, Any]) -> RankFile:
-    """Write one rank's tensors and numbers.
+def write_rank(folder: Path, rank: int, content: dict[str, Any], threads: int) -> RankFile:
+    """Write one rank's tensors and numbers, which it computed with so many threads.
 
     Raises:
         InputError: the folder cannot be written to, or is full.
@@ -132,7 +134,7 @@ def write_rank(folder: Path, rank: int, content: dict[str, Any]) -> RankFile:
         if not folder.is_dir():
             folder.mkdir(parents=True, exist_ok=True)
             synchronise(folder.parent)
-        return _publish(folder / _rank_name(rank), content)
+        return RankFile(*_publish(folder / _rank_name(rank), content), threads)
     except (OSError, RuntimeError) as error:  # torch wraps exceptions of its stream
         raise InputError(f"cannot write checkpoint {folder}: {_reason(error)}") from None
 
@@ -184,13 +186,15 @@ def read_marker(home: Path, epochs: int, identity: Identity) -> Marker:
     return marker
 
 
-def read_rank(home: Path, marker: Marker, rank: int, device: torch.device) -> dict[str, Any]:
+def read_rank(home: Path, marker: Marker, rank: int, device: torch.device, threads: int) -> dict[str, Any]:
     """Load one rank's file, to `device`.
 
     Raises:
-        InputError: the file is not the one that the marker names.
+        InputError: the file is not the one that the marker names, or was not written with so many threads.
     """
     folder = folder_of(home, marker.epochs)
+    if marker.files[rank].threads != threads:
+        raise checkpoint_error(folder, _other_threads(marker, rank, threads))
     path = folder / _rank_name(rank)
     try:
         with path.open("rb") as stream:
@@ -200,6 +204,17 @@ def read_rank(home: Path, marker: Marker, rank: int, device: torch.device) -> di
     except OSError as error:
         raise checkpoint_error(folder, f"{path.name} cannot be read here: {_reason(error)}") from None
     return content
+
+
+def _other_threads(marker: Marker, rank: int, threads: int) -> str:
+    had = [file.threads for file in marker.files]
+    if len(set(had)) == 1:
+        return f"its ranks had {had[0]} threads each, here rank {rank} has {threads}: give --threads {had[0]}"
+    listed = ", ".join(map(str, had))
+    return (
+        f"rank {rank} had {had[rank]} threads, here it has {threads}: run it on hosts with as many cores as before, in "
+        f"the same order (threads of the ranks: {listed})"
+    )
 
 
 def prune(home: Path, epochs: int, keep: int) -> None:
@@ -245,8 +260,11 @@ class _Hashing:
         self.stream.flush()
 
 
-def _publish(path: Path, content: dict[str, Any] | bytes) -> RankFile:
-    """Write to a temporary file, sync, rename, and sync the folder; readers see a complete file or none."""
+def _publish(path: Path, content: dict[str, Any] | bytes) -> tuple[int, str]:
+    """Write to a temporary file, sync, rename, and sync the folder; readers see a complete file or none.
+
+    Returns its size and SHA-256 (hex).
+    """
     for left in path.parent.glob(f".{path.name}.*"):  # of a rank that was killed: the lock is ours
         left.unlink(missing_ok=True)
     with replacing(path) as stream:
@@ -255,7 +273,7 @@ def _publish(path: Path, content: dict[str, Any] | bytes) -> RankFile:
             hashing.write(content)
         else:
             torch.save(content, hashing)  # type: ignore[arg-type]  # it writes and flushes, no more
-    return RankFile(hashing.size, hashing.hash.hexdigest())
+    return hashing.size, hashing.hash.hexdigest()
 
 
 class _Lacking(NamedTuple):

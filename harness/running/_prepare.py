@@ -73,11 +73,12 @@ class Prepared:
         return {**self.graph, "partition": {**self.train.settings, **self.train.quality.summary()}}
 
 
-def prepare(config: RunConfig, cut: Cutting | None = None) -> Prepared:
+def prepare(config: RunConfig, cut: Cutting | None = None, ranks: Sequence[int] | None = None) -> Prepared:
     """Partitioned data for a config, from the cache or made now.
 
     Args:
         cut: how the config cuts, where that is known already.
+        ranks: those whose parts must be there, by default all.
 
     Raises:
         InputError: unknown dataset or partitioner, a damaged file, a missing split, more parts than nodes.
@@ -89,8 +90,9 @@ def prepare(config: RunConfig, cut: Cutting | None = None) -> Prepared:
         num_parts = cut.num_parts(config.cut.parts)
         workload = load_workload(config.data.dataset, num_parts, cut=cut.kind, seed=config.training.seed)
         return Prepared(workload, workload, workload.graph, workload.totals, cut.replicas)
+    datasets.download(config.data.dataset)  # before the index is looked for, whose key tells the files
     index = cache_root() / "prepared" / f"{_index_key(config, cut)}.json"
-    known = _from_index(index, cut)
+    known = _from_index(index, cut, ranks)
     if known is not None:
         return known
     graph = datasets.load(
@@ -155,11 +157,14 @@ def cutting_of(config: CutConfig, method: Method) -> Cutting:
     return cut
 
 
-def _from_index(index: Path, cut: Cutting) -> Prepared | None:
+def _from_index(index: Path, cut: Cutting, ranks: Sequence[int] | None) -> Prepared | None:
     record = kept_json(index, _Record)
     if record is None:
         return None
-    train, evaluate = cut.open(Path(record.train)), cut.exact().open(Path(record.evaluate))
+    parts = None if ranks is None else sorted({rank // cut.replicas for rank in ranks})
+    train = cut.open(Path(record.train), parts)
+    same = record.evaluate == record.train
+    evaluate = train if same else cut.exact().open(Path(record.evaluate), parts)
     if train is None or evaluate is None or not (_is_of_this_code(train) and _is_of_this_code(evaluate)):
         return None
     return Prepared(train, evaluate, record.graph, record.totals, cut.replicas)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +22,15 @@ from harness.trampoline import blame
 
 
 def make_job(
-    plan: Plan, progress: Progress | None = None, checkpoints: Checkpoints | None = None
+    plan: Plan,
+    progress: Progress | None = None,
+    checkpoints: Checkpoints | None = None,
+    ranks: Sequence[int] | None = None,
 ) -> tuple[Job, Prepared]:
     """The job of a plan: loads and partitions the graph, or finds it in the cache.
+
+    Args:
+        ranks: those whose parts must be there, by default all.
 
     Raises:
         InputError: whatever the user can mend, before anything is written.
@@ -32,7 +39,7 @@ def make_job(
     if checkpoints is not None and config.cluster.shapes_only:
         raise InputError("a run of shapes only has nothing to checkpoint: leave out --checkpoint or --shapes-only")
     rates = load_rates(Path(config.cluster.rates), config.training.method) if config.cluster.rates else None
-    prepared = prepare(config, plan.cut)
+    prepared = prepare(config, plan.cut, ranks)
     totals = prepared.totals
     model = build_model(config.model, totals.num_features, totals.num_classes, config.training.seed)
     method.check(model, totals, config.cut.parts)

@@ -228,7 +228,7 @@ def run_rank(
                 f"use torchrun --nproc-per-node {config.cut.parts}, or haloscope run --mode real"
             )
         with connected.host_by_host():
-            job, prepared = make_job(plan_of(config), progress, checkpoints)
+            job, prepared = make_job(plan_of(config), progress, checkpoints, _ranks_to_check(connected))
         machine.keep_heap(prepared.largest_tensor(job.model))
         epochs = _graphed_epochs() if config.run.cuda_graphs else None
         debug = os.environ.get("HALOSCOPE_DEBUG") == "1"
@@ -246,6 +246,16 @@ def run_rank(
         return None
     ranks, hosts = zip(*gathered, strict=True)
     return LaunchOutcome(list(ranks), list(hosts), connected.backend, str(connected.device)), prepared
+
+
+def _ranks_to_check(connected: connection.Connection) -> range:
+    """The ranks whose parts this rank looks for: the first of a host looks for all of its host, and makes missing ones.
+
+    If every rank looked for all parts, the file system would be asked P * P times.
+    """
+    first = int(os.environ.get("LOCAL_RANK", connected.rank)) == 0
+    count = int(os.environ.get("LOCAL_WORLD_SIZE", connected.size)) if first else 1
+    return range(connected.rank, min(connected.rank + count, connected.size))
 
 
 def _graphed_epochs() -> Epochs:

@@ -11,6 +11,7 @@ from harness.partition.edge._layout import Layout, Renumber, bucket, lay_out, to
 from harness.partition.edge._memory import BuildMemory, build_memory
 from harness.partition.edge._quality import OverlapQuality, Quality, quality
 from harness.partition.edge._store import (
+    WHOLE,
     MemoryOfBuild,
     PartitionFolder,
     assigned,
@@ -24,10 +25,12 @@ from harness.partition.edge._store import (
     partition_version,
     partitioned,
     read_part,
+    read_whole,
     stored,
 )
 
 __all__ = [
+    "WHOLE",
     "BuildMemory",
     "Layout",
     "MemoryOfBuild",
@@ -55,6 +58,7 @@ __all__ = [
     "partitioned",
     "quality",
     "read_part",
+    "read_whole",
     "stored",
     "tell_of_changed_code",
     "totals_of",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -27,6 +28,7 @@ from harness.machine import (
     cache_root,
     has_entry,
     load_arrays,
+    load_meta,
     scratch_in,
     store_arrays,
     writing,
@@ -41,6 +43,7 @@ from harness.partition.partitioners import kaminpar_version, metis_version
 
 FORMAT = 3  # of the arrays below; raise it when their meaning, or the order of nodes in a part, changes
 TOLD_EDGES = 100_000_000  # directed edges of a graph whose parts take minutes
+WHOLE = "whole"  # name of the entry with the assignment and the quality
 MAPPED_FROM = 64 << 20  # bytes; smaller parts are read at once, larger ones are mapped and read when touched
 
 
@@ -60,10 +63,12 @@ class MemoryOfBuild:
 
 @dataclass(frozen=True, eq=False)
 class PartitionFolder:
-    """A partition in the cache: the assignment in memory, the parts on disk."""
+    """A partition in the cache: quality and settings in memory, assignment and parts on disk.
+
+    A rank needs its own part only: it must not hold an assignment of all nodes of the graph.
+    """
 
     path: Path
-    owner: np.ndarray  # int32 [N]
     quality: Quality
     settings: dict[str, Any]  # partitioner, num_parts, seed, renumber
     seconds: float  # that the partitioner took
@@ -72,6 +77,11 @@ class PartitionFolder:
     @property
     def num_parts(self) -> int:
         return self.quality.num_parts
+
+    @property
+    def owner(self) -> np.ndarray:
+        """The part of every node, int32 [N]; mapped anew at every use. Raises InputError if missing or damaged."""
+        return read_whole(self.path)["owner"]
 
     def part(self, rank: int) -> Part:
         """The part of `rank`; reads only its own arrays. Raises InputError if the entry is missing or damaged."""
@@ -93,6 +103,16 @@ def read_part(path: Path, rank: int, num_parts: int) -> tuple[dict[str, np.ndarr
     if entry is None:
         raise InputError(f"{folder}: this part of the cached partition is missing or damaged; run again to rebuild it")
     return entry
+
+
+def read_whole(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of all nodes or edges of a cached partition, mapped. Raises InputError if missing or damaged."""
+    entry = load_arrays(path / WHOLE)
+    if entry is None:
+        raise InputError(
+            f"{path}: the assignment of the cached partition is missing or damaged; run again to rebuild it"
+        )
+    return entry[0]
 
 
 def export_partition(folder: Path, arrays: dict[str, np.ndarray], listing: dict[str, Any]) -> None:
@@ -120,7 +140,7 @@ def partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber
     path = partition_path(graph, settings)
     with building(path):
         entry = stored(path)
-        missing = missing_parts(path, num_parts)
+        missing = missing_parts(path, range(num_parts))
         if entry is not None and not missing:
             return entry[0]
         asked = (graph, name, num_parts, renumber)
@@ -128,17 +148,20 @@ def partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber
         stated.require(graph.name, without="renumbering")  # the most that any cut needs, mostly far too much
         _tell(graph, num_parts, stated, path)
         with ResidentPeak() as measured:
-            made = _assigned(graph, name, num_parts, seed, settings) if entry is None else entry[0]
+            if entry is None:
+                made, owner = _assigned(graph, name, num_parts, seed, settings)
+            else:
+                made, owner = entry[0], entry[1]["owner"]
             of_parts = build_memory(*asked, made.quality)
             of_parts.require(graph.name)
-            _build(graph, made, missing, renumber)
+            _build(graph, made, owner, missing, renumber)
     return replace(made, memory=MemoryOfBuild(stated, of_parts, measured.most))
 
 
-def _build(graph: Graph, made: PartitionFolder, missing: list[int], renumber: Renumber) -> None:
+def _build(graph: Graph, made: PartitionFolder, owner: np.ndarray, missing: list[int], renumber: Renumber) -> None:
     """Build and store the missing parts; what they share and have on the way is in a folder that is removed."""
     with scratch_in(made.path) as scratch:
-        layout = lay_out(graph, made.owner, made.num_parts, renumber, scratch)
+        layout = lay_out(graph, owner, made.num_parts, renumber, scratch)
         for rank in missing:
             with writing(made.path / part_name(rank)) as entry:
                 part = build_part(graph, layout, rank, False, entry, scratch)
@@ -162,22 +185,25 @@ def assigned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber: R
     path = partition_path(graph, settings)
     with building(path):
         entry = stored(path)
-        return _assigned(graph, name, num_parts, seed, settings) if entry is None else entry[0]
+        return _assigned(graph, name, num_parts, seed, settings)[0] if entry is None else entry[0]
 
 
 def _settings(name: str, num_parts: int, seed: int, renumber: Renumber) -> dict[str, Any]:
     return {**node_settings(name, num_parts, seed), "renumber": renumber}
 
 
-def _assigned(graph: Graph, name: str, num_parts: int, seed: int, settings: dict[str, Any]) -> PartitionFolder:
+def _assigned(
+    graph: Graph, name: str, num_parts: int, seed: int, settings: dict[str, Any]
+) -> tuple[PartitionFolder, np.ndarray]:
+    """The stored assignment, and the part of every node."""
     tell_of_changed_code(graph, settings)
     begin = perf_counter()
     owner = assign(graph, name, num_parts, seed)
     seconds = perf_counter() - begin
     path = partition_path(graph, settings)
-    made = PartitionFolder(path, owner, quality(graph, owner, num_parts), settings, seconds)
-    keep_whole(made)
-    return made
+    made = PartitionFolder(path, quality(graph, owner, num_parts), settings, seconds)
+    keep_whole(made, owner=owner)
+    return made, owner
 
 
 def partition_path(graph: Graph, settings: dict[str, Any]) -> Path:
@@ -186,9 +212,9 @@ def partition_path(graph: Graph, settings: dict[str, Any]) -> Path:
     return cache_root() / "partitions" / hashlib.sha256(key.encode()).hexdigest()
 
 
-def missing_parts(path: Path, num_parts: int) -> list[int]:
-    """The ranks whose parts are not in the folder yet, or not whole."""
-    return [rank for rank in range(num_parts) if not has_entry(path / part_name(rank))]
+def missing_parts(path: Path, parts: Iterable[int]) -> list[int]:
+    """Those of the parts that are not in the folder yet, or not whole."""
+    return [part for part in parts if not has_entry(path / part_name(part))]
 
 
 def keep_part(path: Path, part: Part, x: np.ndarray | sp.csr_matrix | None) -> None:
@@ -202,29 +228,40 @@ def partition_version() -> str:
     return f"{FORMAT}/{metis_version()}/{kaminpar_version()}"
 
 
-def open_partition(path: Path) -> PartitionFolder | None:
-    """The partition cached in `path`, or None if an entry of it is missing."""
-    entry = stored(path)
-    if entry is None or missing_parts(path, entry[0].num_parts):
+def open_partition(path: Path, parts: Iterable[int] | None = None) -> PartitionFolder | None:
+    """The partition cached in `path`, or None if an entry of it is missing.
+
+    Reads no array, and of the parts only the listing.
+
+    Args:
+        parts: those that must be there, by default all. P ranks that each look for all parts ask the file system for
+            P * P listings.
+    """
+    meta = load_meta(path / WHOLE)
+    if meta is None:
         return None
-    return entry[0]
+    found = _folder(path, meta)
+    return None if missing_parts(path, range(found.num_parts) if parts is None else parts) else found
 
 
 def stored(path: Path) -> tuple[PartitionFolder, dict[str, np.ndarray]] | None:
-    """The entry of the whole and its arrays, or None."""
-    entry = load_arrays(path / "whole", mmap=False)
-    if entry is None:
-        return None
-    arrays, meta = entry[0], dict[str, Any](entry[1])
+    """The entry of the whole and its arrays, memory-mapped, or None."""
+    entry = load_arrays(path / WHOLE)
+    return None if entry is None else (_folder(path, entry[1]), entry[0])
+
+
+def _folder(path: Path, kept: dict[str, object]) -> PartitionFolder:
+    """The folder that the meta of its entry of the whole describes."""
+    meta = dict[str, Any](kept)
     columns = {name: tuple(column) for name, column in meta["quality"].items()}
     counts = OverlapQuality(**columns) if "copies" in columns else Quality(**columns)
-    return PartitionFolder(path, arrays["owner"], counts, meta["settings"], meta["seconds"]), arrays
+    return PartitionFolder(path, counts, meta["settings"], meta["seconds"])
 
 
 def keep_whole(made: PartitionFolder, **arrays: np.ndarray) -> None:
-    """Store the entry of the whole: the assignment and further arrays."""
+    """Store the entry of the whole: the assignment `owner` and further arrays."""
     meta = {"quality": asdict(made.quality), "seconds": made.seconds, "settings": made.settings}
-    store_arrays(made.path / "whole", {"owner": made.owner, **arrays}, meta)
+    store_arrays(made.path / WHOLE, arrays, meta)
 
 
 def part_name(rank: int) -> str:

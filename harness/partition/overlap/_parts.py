@@ -69,19 +69,20 @@ def overlapped(
     if master == "apart" and num_parts < 2:
         raise InputError("a master apart from the workers needs a second part")
     cut = assigned(graph, name, num_parts - (master == "apart"), seed, renumber)
+    owner = cut.owner
     settings = {**cut.settings, "seed": seed, "overlap": float(overlap), "degrees": degrees, "loss": loss}
     if master == "apart":
-        owner = cut.owner + np.int32(1)
+        owner = owner + np.int32(1)
         settings |= {"num_parts": num_parts, "master": master}
-        cut = replace(cut, owner=owner, quality=quality(graph, owner, num_parts))
+        cut = replace(cut, quality=quality(graph, owner, num_parts))
     with building(partition_path(graph, settings)):
-        made, copies = _whole(graph, cut, settings)
-        missing = missing_parts(made.path, num_parts)
+        made, copies = _whole(graph, cut, owner, settings)
+        missing = missing_parts(made.path, range(num_parts))
         if missing:
             carriers = _is_training(graph)
             count = int(carriers.sum()) + (sum(int(carriers[nodes].sum()) for nodes in copies) if loss == "all" else 0)
             for rank in missing:
-                part = _build(graph, made, copies[rank], rank, count)
+                part = _build(graph, made, owner, copies[rank], rank, count)
                 keep_part(made.path, part, features(graph, part.nodes.numpy()))
     return made
 
@@ -105,10 +106,10 @@ def overlapping_parts(
         owner = 1 + owner % np.int32(num_parts - 1)
     copies = sample_copies(graph, owner, num_parts, overlap, 0, num_parts - (master == "apart"))
     settings = {"renumber": 0, "degrees": degrees, "loss": loss}
-    made = PartitionFolder(Path(), owner, quality(graph, owner, num_parts), settings, 0.0)
+    made = PartitionFolder(Path(), quality(graph, owner, num_parts), settings, 0.0)
     carriers = _is_training(graph)
     count = int(carriers.sum()) + (sum(int(carriers[found].sum()) for found in copies) if loss == "all" else 0)
-    parts = [_build(graph, made, copies[rank], rank, count) for rank in range(num_parts)]
+    parts = [_build(graph, made, owner, copies[rank], rank, count) for rank in range(num_parts)]
     return [replace(p, x=torch.from_numpy(np.asarray(features(graph, p.nodes.numpy())))) for p in parts]
 
 
@@ -160,7 +161,9 @@ def _choose(ring: np.ndarray, count: int, key: int) -> np.ndarray:
     return np.random.Generator(np.random.Philox(key)).choice(np.sort(ring), count, replace=False)
 
 
-def _whole(graph: Graph, cut: PartitionFolder, settings: dict[str, Any]) -> tuple[PartitionFolder, list[np.ndarray]]:
+def _whole(
+    graph: Graph, cut: PartitionFolder, owner: np.ndarray, settings: dict[str, Any]
+) -> tuple[PartitionFolder, list[np.ndarray]]:
     """The folder of the parts and every part's copies, from the cache or made now."""
     path = partition_path(graph, settings)
     entry = stored(path)
@@ -169,12 +172,12 @@ def _whole(graph: Graph, cut: PartitionFolder, settings: dict[str, Any]) -> tupl
         return folder, np.split(arrays["copies"], arrays["ends"][:-1])
     begin = perf_counter()
     workers = cut.num_parts - (settings.get("master") == "apart")
-    copies = sample_copies(graph, cut.owner, cut.num_parts, settings["overlap"], settings["seed"], workers)
+    copies = sample_copies(graph, owner, cut.num_parts, settings["overlap"], settings["seed"], workers)
     seconds = cut.seconds + perf_counter() - begin
-    counts = overlap_quality(graph, cut.owner, cut.quality, copies)
-    made = PartitionFolder(path, cut.owner, counts, settings, seconds)
+    counts = overlap_quality(graph, owner, cut.quality, copies)
+    made = PartitionFolder(path, counts, settings, seconds)
     ends = np.cumsum([len(nodes) for nodes in copies], dtype=np.int64)
-    keep_whole(made, copies=np.concatenate(copies), ends=ends)
+    keep_whole(made, owner=owner, copies=np.concatenate(copies), ends=ends)
     return made, copies
 
 
@@ -185,9 +188,11 @@ def _is_training(graph: Graph) -> np.ndarray:
     return mask
 
 
-def _build(graph: Graph, made: PartitionFolder, copies: np.ndarray, rank: int, num_train: int) -> Part:
+def _build(
+    graph: Graph, made: PartitionFolder, owner: np.ndarray, copies: np.ndarray, rank: int, num_train: int
+) -> Part:
     """The part of `rank` without features: the subgraph on its nodes, cut into one part, with the graph's node ids."""
-    mine = made.owner == rank
+    mine = owner == rank
     held = mine.copy()
     held[copies] = True
     nodes = np.flatnonzero(held)

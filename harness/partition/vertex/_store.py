@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,13 +20,15 @@ import scipy.sparse as sp
 import torch
 
 from harness.graphs import Block, Graph, HaloPlan, Totals, VertexPart
-from harness.machine import building, cache_root, load_arrays, store_arrays
+from harness.machine import building, cache_root, load_arrays, load_meta, store_arrays
 from harness.partition.edge import (
+    WHOLE,
     export_partition,
     features,
     missing_parts,
     part_name,
     read_part,
+    read_whole,
     tell_of_changed_code,
 )
 from harness.partition.partitioners import undirected_pairs
@@ -40,11 +42,12 @@ FORMAT = 1  # of the arrays below; raise it when their meaning changes
 
 @dataclass(frozen=True, eq=False)
 class VertexFolder:
-    """A vertex cut in the cache: the assignment in memory, the parts on disk. M undirected edges, N nodes."""
+    """A vertex cut in the cache: quality and settings in memory, assignment and parts on disk.
+
+    M undirected edges, N nodes.
+    """
 
     path: Path
-    part_of_edge: np.ndarray  # int32 [M], edges as `undirected_pairs` lists them
-    owner: np.ndarray  # int32 [N] part of every node's master
     quality: VertexQuality
     settings: dict[str, Any]  # partitioner with its options, num_parts, seed, hosts
     seconds: float  # that the partitioner took
@@ -52,6 +55,19 @@ class VertexFolder:
     @property
     def num_parts(self) -> int:
         return self.quality.num_parts
+
+    @property
+    def part_of_edge(self) -> np.ndarray:
+        """The part of every edge as `undirected_pairs` lists them, int32 [M].
+
+        Memory-mapped anew at every use. Raises InputError if missing or damaged.
+        """
+        return read_whole(self.path)["part_of_edge"]
+
+    @property
+    def owner(self) -> np.ndarray:
+        """The part of every node's master, int32 [N]; memory-mapped and errors as for `part_of_edge`."""
+        return read_whole(self.path)["owner"]
 
     def part(self, rank: int) -> VertexPart:
         """The part of `rank`; reads only its own arrays. Raises InputError if the entry is missing or damaged."""
@@ -69,11 +85,11 @@ def vertex_partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, h
     Of several processes one builds it and the others wait. At most one part is in memory in addition to graph and
     assignment. Errors are those of `assign_edges`.
     """
-    with _building(graph, name, num_parts, seed, hosts) as (made, pairs):
-        missing = missing_parts(made.path, num_parts)
+    with _building(graph, name, num_parts, seed, hosts) as (made, part_of_edge, owner, pairs):
+        missing = missing_parts(made.path, range(num_parts))
         if missing:
             pairs = undirected_pairs(graph) if pairs is None else pairs
-            layout = lay_out_vertices(graph, pairs, made.part_of_edge, made.owner, num_parts)
+            layout = lay_out_vertices(graph, pairs, part_of_edge, owner, num_parts)
             for rank in missing:
                 built = build_vertex_part(graph, layout, rank, with_x=False)
                 store_arrays(made.path / part_name(rank), *_arrays(built, features(graph, layout.nodes(rank))))
@@ -83,22 +99,22 @@ def vertex_partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, h
 def vertex_assigned(graph: Graph, name: str, num_parts: int, seed: int = 0, hosts: int = 1) -> VertexFolder:
     """The assignment and its quality, from the cache or made now; the folder of `vertex_partitioned`, possibly without
     parts."""
-    with _building(graph, name, num_parts, seed, hosts) as (made, _):
+    with _building(graph, name, num_parts, seed, hosts) as (made, *_):
         return made
 
 
 @contextmanager
 def _building(
     graph: Graph, name: str, num_parts: int, seed: int, hosts: int
-) -> Iterator[tuple[VertexFolder, tuple[np.ndarray, np.ndarray] | None]]:
-    """The folder, under its lock, and the graph's pairs if the assignment was made now."""
+) -> Iterator[tuple[VertexFolder, np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray] | None]]:
+    """The folder, under its lock, parts of edges and nodes, and the graph's pairs if the assignment was made now."""
     settings = edge_settings(name, num_parts, seed, hosts)
     key = json.dumps([FORMAT, graph.fingerprint(), settings], sort_keys=True)
     path = cache_root() / "partitions" / hashlib.sha256(key.encode()).hexdigest()
     with building(path):
         known = _stored(path)
         if known is not None:
-            yield known, None
+            yield *known, None
             return
         tell_of_changed_code(graph, settings)
         pairs = undirected_pairs(graph)
@@ -108,25 +124,31 @@ def _building(
         counts = vertex_quality(graph, part, num_parts, hosts)
         owner = masters(*pairs, part, graph.num_nodes, num_parts, hosts)
         meta: dict[str, object] = {"quality": asdict(counts), "seconds": seconds, "settings": settings}
-        store_arrays(path / "whole", {"part_of_edge": part, "owner": owner}, meta)
-        yield VertexFolder(path, part, owner, counts, settings, seconds), pairs
+        store_arrays(path / WHOLE, {"part_of_edge": part, "owner": owner}, meta)
+        yield VertexFolder(path, counts, settings, seconds), part, owner, pairs
 
 
-def open_vertex_partition(path: Path) -> VertexFolder | None:
-    """The vertex cut cached in `path`, or None if an entry of it is missing."""
-    entry = _stored(path)
-    return None if entry is None or missing_parts(path, entry.num_parts) else entry
-
-
-def _stored(path: Path) -> VertexFolder | None:
-    """The entry of the whole, or None."""
-    entry = load_arrays(path / "whole", mmap=False)
-    if entry is None:
+def open_vertex_partition(path: Path, parts: Iterable[int] | None = None) -> VertexFolder | None:
+    """The vertex cut cached in `path`, or None if an entry of it is missing; as `open_partition` of edge cuts."""
+    meta = load_meta(path / WHOLE)
+    if meta is None:
         return None
-    arrays, meta = entry[0], dict[str, Any](entry[1])
+    found = _folder(path, meta)
+    return None if missing_parts(path, range(found.num_parts) if parts is None else parts) else found
+
+
+def _stored(path: Path) -> tuple[VertexFolder, np.ndarray, np.ndarray] | None:
+    """The folder and the memory-mapped parts of edges and nodes of the entry of the whole, or None."""
+    entry = load_arrays(path / WHOLE)
+    return None if entry is None else (_folder(path, entry[1]), entry[0]["part_of_edge"], entry[0]["owner"])
+
+
+def _folder(path: Path, kept: dict[str, object]) -> VertexFolder:
+    """The folder that the meta of its entry of the whole describes."""
+    meta = dict[str, Any](kept)
     columns = {name: tuple(value) if isinstance(value, list) else value for name, value in meta["quality"].items()}
     quality = VertexQuality(**columns)
-    return VertexFolder(path, arrays["part_of_edge"], arrays["owner"], quality, meta["settings"], meta["seconds"])
+    return VertexFolder(path, quality, meta["settings"], meta["seconds"])
 
 
 _TENSORS = ("nodes", "degree", "looped", "train", "val", "test")

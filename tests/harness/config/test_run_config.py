@@ -53,10 +53,10 @@ IDS: list[tuple[dict[str, Any], str, str]] = [
             "renumber": "4", "heads": 2, "linear_layers": 1, "layer0": "cache",
         },
         "8dbe4d861d6070ec70d8af085da41a2a308438ad3165dd9c90849c29a7e50944",
-        "08dab15f40249247c3f8148660337631d518e31afddb95e33d99119b9a9ec16a",
+        "d5f1717cadd24a3d7b445e817b60d81fb09cd42fd466e0be5ab9e2e82bf8fe33",
     ),
 ]  # fmt: skip
-"""Settings, run id, training id, by which results and checkpoints of earlier versions are found."""
+"""Settings, run id, training id, by which results of earlier versions and checkpoints are found."""
 
 
 @pytest.mark.parametrize(("values", "run_id", "training_id"), IDS, ids=["default", "model", "sim", "shapes", "real"])

@@ -5,14 +5,17 @@ No test uses the network: `urlopen` is replaced.
 
 from __future__ import annotations
 
+import contextlib
 import email.message
 import gzip
 import io
 import sys
+import threading
 import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,6 +28,7 @@ from harness.datasets import _external as external
 from harness.datasets import _npz as npz
 from harness.errors import InputError
 from harness.graphs import Graph
+from harness.machine import hidden_name
 from tests.support.raw_files import PATH, X, write_ogb, write_papers, write_reddit, write_saint
 
 
@@ -204,20 +208,55 @@ def serve(answer: Callable[[str], tuple[bytes, str]]) -> Callable[..., Answer]:
     return lambda url, timeout: Answer(*answer(url))
 
 
-def test_a_missing_graph_is_downloaded_once(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_ogb(tmp_path / "origin", "ogbn_arxiv", "time")
-    write_saint(tmp_path / "origin", "Flickr", {"0": 0, "1": 1, "2": 2, "3": 1})
+def packed_arxiv(folder: Path) -> bytes:
+    """The archive of ogbn-arxiv; its files are written to a folder before."""
+    write_ogb(folder, "ogbn_arxiv", "time")
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("../escaped", "never extracted")
-        for path in (tmp_path / "origin" / "ogbn_arxiv").rglob("*.gz"):
-            archive.write(path, Path("arxiv") / path.relative_to(tmp_path / "origin" / "ogbn_arxiv"))
+        for path in (folder / "ogbn_arxiv").rglob("*.gz"):
+            archive.write(path, Path("arxiv") / path.relative_to(folder / "ogbn_arxiv"))
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize("locks", [True, False])
+def test_several_processes_may_miss_the_same_graph(
+    locks: bool, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With locks one downloads and the others wait; where locks do not reach other hosts, all do, apart."""
+    content, asked, meet = packed_arxiv(tmp_path / "origin"), list[str](), threading.Barrier(3, timeout=20)
+    killed = data / "ogbn_arxiv" / hidden_name(data / "download.zip").name
+    killed.parent.mkdir()
+    killed.touch()
+
+    def answer(url: str) -> tuple[bytes, str]:
+        asked.append(url)
+        if not locks:
+            meet.wait()
+        return content, "application/zip"
+
+    monkeypatch.setattr(urllib.request, "urlopen", serve(answer))
+    fetched, fetch = list[Path](), external._fetch
+    monkeypatch.setattr(external, "_fetch", lambda url, path: (fetched.append(path), fetch(url, path)))
+    if not locks:
+        monkeypatch.setattr(external, "building", lambda _: contextlib.nullcontext())
+        monkeypatch.setattr(external, "machine_in_name", lambda _: "of another host")
+    with ThreadPoolExecutor(3) as pool:
+        for graph in pool.map(lambda _: datasets.load("ogb:ogbn-arxiv"), range(3)):
+            check_path(graph)
+    assert len(asked) == len(set(fetched)) == (1 if locks else 3) and killed.exists() is not locks
+    assert not [path for path in data.rglob("*.zip*") if path != killed]
+
+
+def test_a_missing_graph_is_downloaded_once(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = packed_arxiv(tmp_path / "origin")
+    write_saint(tmp_path / "origin", "Flickr", {"0": 0, "1": 1, "2": 2, "3": 1})
     asked: list[str] = []
 
     def answer(url: str) -> tuple[bytes, str]:
         asked.append(url)
         if url.endswith("arxiv.zip"):
-            return packed.getvalue(), "application/zip"
+            return content, "application/zip"
         files = {address: file for file, address in external.GRAPHS["pyg:Flickr"].urls.items()}
         return (tmp_path / "origin" / "Flickr" / files[url]).read_bytes(), "application/octet-stream"
 

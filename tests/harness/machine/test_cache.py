@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from itertools import product
@@ -19,10 +20,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from harness.errors import InputError
-from harness.machine import building, has_entry, load_arrays, store_arrays
+from harness.machine import building, has_entry, load_arrays, load_meta, store_arrays, writing
+from harness.machine._cache import BUILD_S
 from harness.machine._checksum import checksum
+from harness.machine._files import YOUNG_S, this_machine
 
 WAIT_S = 60.0
+FOREIGN = f"{int(this_machine(), 16) ^ 1:05x}"
+"""Another machine, as names and listings tell it."""
 
 
 @given(
@@ -185,10 +190,11 @@ HALF_BUILT = """
 import sys, time
 from pathlib import Path
 from harness.machine import building
+from harness.machine._files import hidden_name
 folder = Path(sys.argv[1])
 with building(folder):
-    (folder.parent / f".{folder.name}.x1").mkdir()
-    (folder / ".part-00000.y2").mkdir(parents=True)
+    hidden_name(folder).mkdir()
+    hidden_name(folder / "part-00000").mkdir(parents=True)
     print("half built", flush=True)
     time.sleep(600)
 """
@@ -204,6 +210,85 @@ def test_what_a_killed_builder_left_is_removed_and_its_lock_is_free(tmp_path: Pa
     with building(folder):
         assert sorted(path.name for path in tmp_path.rglob("*")) == [".other.x1", "key", "key.lock"]
     assert not (tmp_path / "key.lock").exists()
+
+
+def test_what_another_host_is_building_stays_also_where_locks_hold_on_one_host_only(tmp_path: Path) -> None:
+    """On NFS without locks, say: this process got the lock while another host builds the same entry."""
+    folder = tmp_path / "key"
+    theirs = [tmp_path / f".key.{FOREIGN}0012345abcd", folder / f".part-00000.{FOREIGN}0012345abcd"]
+    for half in (*theirs, folder / ".git"):
+        half.mkdir(parents=True)
+    with building(folder):
+        assert all(half.is_dir() for half in theirs)
+    long_ago = time.time() - BUILD_S - 1
+    for half in (theirs[1], folder / ".git"):
+        os.utime(half, (long_ago, long_ago))
+    with building(folder):
+        assert (folder / ".git").is_dir(), "nothing but what is named so was half-built"
+        assert theirs[0].is_dir() and not theirs[1].exists(), "nobody has written to it for hours"
+
+
+def written_by(machine: str, folder: Path, name: str = "a") -> bytes:
+    """An entry as another machine wrote it, and the bytes of its array, which are then damaged."""
+    store_arrays(folder, {name: np.arange(1000.0)}, {})
+    listing = json.loads((folder / "meta.json").read_text())
+    (folder / "meta.json").write_text(json.dumps({**listing, "writer": machine}))
+    whole = (folder / f"{name}.npy").read_bytes()
+    (folder / f"{name}.npy").write_bytes(whole[:-8] + bytes(8))
+    return whole
+
+
+@pytest.mark.parametrize("read", [load_arrays, load_meta])
+def test_an_entry_of_another_host_that_arrives_late_is_waited_for(
+    read: Callable[[Path], object], tmp_path: Path
+) -> None:
+    folder = tmp_path / "key"
+    whole = written_by(FOREIGN, folder)
+    if read is load_meta:  # it looks at lengths only
+        (folder / "a.npy").write_bytes(whole[:-8])
+    late = threading.Timer(0.3, lambda: (folder / "a.npy").write_bytes(whole))
+    late.start()
+    assert read(folder) is not None and folder.is_dir()
+    late.join()
+
+
+@pytest.mark.parametrize(
+    ("machine", "young", "waits"), [(FOREIGN, True, True), (FOREIGN, False, False), ("", True, False)]
+)
+def test_only_a_young_entry_of_another_host_is_waited_for(
+    machine: str, young: bool, waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, waited = tmp_path / "key", list[float]()
+    written_by(machine or this_machine(), folder)
+    if not young:
+        for path in (folder / "a.npy", folder / "meta.json", folder):
+            os.utime(path, (time.time() - 2 * YOUNG_S,) * 2)
+    monkeypatch.setattr("harness.machine._cache.LATE_S", 0.2)
+    monkeypatch.setattr("harness.machine._cache.time.sleep", waited.append)
+    assert load_arrays(folder) is None and not folder.exists()
+    assert bool(waited) is waits
+
+
+def test_mapped_arrays_are_on_the_disk_before_their_entry_appears(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing a file sends it to a file server, but pages that are only mapped are sent whenever the kernel likes."""
+    folder, done = tmp_path / "key", list[str]()
+    synchronise, rename = os.fsync, os.rename
+    monkeypatch.setattr("harness.machine._arrays.IN_MEMORY", 1000)
+    monkeypatch.setattr(os, "rename", lambda *a: (done.append("appears"), rename(*a)))
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda handle: (done.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name), synchronise(handle)),
+    )
+    monkeypatch.setattr(np.memmap, "flush", lambda array: done.append(f"map of {len(array)}"))
+    with writing(folder) as entry:
+        small, large = entry.new("small", (100,), np.int8), entry.new("large", (2000,), np.int8)
+        small[:], large[:] = 1, 2
+        entry.keep({"small": small, "large": large}, {})
+    assert done == ["map of 2000", "large.npy", "appears"]
+    assert load_arrays(folder) is not None
 
 
 def test_a_cache_that_cannot_be_written_to_is_read_without_a_lock(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_a_library_is_built_once_for_its_source_and_flags(source: Path, monkeypa
     made = first.stat().st_mtime_ns
     assert native_library(source, ("-O2",)) == first and first.stat().st_mtime_ns == made
     here = native_library(source, ("-O2", THIS_PROCESSOR))
-    monkeypatch.setattr("harness.machine._native._instructions", lambda: b"another processor")
+    monkeypatch.setattr("harness.machine._native.instructions", lambda: b"another processor")
     other = native_library(source, ("-O2", THIS_PROCESSOR))
     assert native_library(source, ("-O2",)) == first, "code for any processor of the kind is shared"
     source.write_text(SEVEN.replace("return 7", "return 8"))

@@ -13,28 +13,32 @@ import pytest
 
 from harness import cli
 from harness.machine import RUN_FOLDER_VARIABLE, building, leftovers, run_folder, started
-from harness.machine._cache import half_built
-from harness.machine._files import YOUNG_S, take_lock
+from harness.machine._cache import BUILD_S, half_built
+from harness.machine._files import YOUNG_S, hidden_name, take_lock, this_machine
 from real.lab import remove, stale
 from real.lab._namespaces import FOLDER, name_of, tool
 from tests.conftest import REPOSITORY
 from tests.support.labs import needs_lab
 
+FOREIGN = f"{int(this_machine(), 16) ^ 1:05x}"
+"""Another machine, as names of half-built entries tell it."""
+
 OWNER = """
 import sys, time
 from harness.machine import building, run_folder
+from harness.machine._files import hidden_name
 from pathlib import Path
 with run_folder() as folder, building(Path(sys.argv[1])):
-    half = Path(sys.argv[1]).parent / ".entry.abcd1234"
+    half = hidden_name(Path(sys.argv[1]))
     half.mkdir()
-    print(folder, flush=True)
+    print(folder, half, flush=True)
     time.sleep(60)
 """
 
 
-def older(path: Path) -> Path:
+def older(path: Path, seconds: float = 2 * YOUNG_S) -> Path:
     """The same path, last changed more than a minute ago."""
-    os.utime(path, (time.time() - 2 * YOUNG_S,) * 2)
+    os.utime(path, (time.time() - seconds,) * 2)
     return path
 
 
@@ -77,8 +81,8 @@ def test_what_the_dead_left_is_removed(places: Path, capsys: pytest.CaptureFixtu
     command = [sys.executable, "-c", OWNER, str(entry)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as owner:
         assert owner.stdout is not None
-        folder = Path(owner.stdout.readline().strip())
-        older(places / "cache" / ".entry.abcd1234")
+        folder, half = map(Path, owner.stdout.readline().split())
+        older(half)
         (places / "runs" / ".young.json.0123456789abcdef").touch()
         older(places / "runs" / ".young.json.0123456789abcdef").touch()  # young again
         assert cli.main(["doctor", "--clean"]) == 0
@@ -87,7 +91,7 @@ def test_what_the_dead_left_is_removed(places: Path, capsys: pytest.CaptureFixtu
     scratch = places / "runs" / ".x.json.0123456789abcdef"
     scratch.touch()
     older(scratch)
-    assert {left.path for left in leftovers(places / "runs")} == {folder, places / "cache" / ".entry.abcd1234", scratch}
+    assert {left.path for left in leftovers(places / "runs")} == {folder, half, scratch}
     assert cli.main(["doctor"]) == 0 and "3 of dead runs; doctor --clean removes them" in capsys.readouterr().out
     assert folder.exists()
     assert cli.main(["doctor", "--clean"]) == 0
@@ -134,9 +138,8 @@ def test_an_owner_that_cannot_be_seen_is_alive_while_it_holds_its_lock(places: P
 def test_entries_that_are_being_built(places: Path) -> None:
     root, entry = places / "cache", places / "cache" / "deep" / "entry"
     with building(entry):
-        half = root / "deep" / ".entry.abcd1234"
+        half, inside = hidden_name(entry), hidden_name(entry / "part")
         half.mkdir()
-        inside = entry / ".part.abcd1234"
         inside.mkdir(parents=True)
         older(half)
         older(inside)
@@ -144,3 +147,7 @@ def test_entries_that_are_being_built(places: Path) -> None:
     assert half_built(root) == [half, inside]
     half.touch()
     assert half_built(root) == [inside]
+    theirs = older(inside.rename(inside.with_name(f".part.{FOREIGN}0012345abcd")))
+    assert half_built(root) == [], "a lock of another host may not be seen here"
+    older(theirs, BUILD_S + 1)
+    assert half_built(root) == [theirs]

@@ -102,6 +102,27 @@ def test_a_build_that_was_killed_goes_on_and_damage_is_named(cache: Path) -> Non
         folder.part(3)
 
 
+def test_a_rank_reads_no_assignment_and_looks_for_its_own_part_only(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = partitioned(communities(60), "metis", 3)
+    asked: list[str] = []
+    with monkeypatch.context() as patched:
+        patched.setattr("harness.machine._cache.np.load", None)  # no array is read
+        patched.setattr("harness.partition.edge._store.has_entry", lambda folder: asked.append(folder.name) or True)
+        opened = open_partition(made.path, [1])
+    assert opened is not None and asked == ["part-00001"] and opened.quality == made.quality
+    for folder in (made, opened):
+        assert not any(isinstance(value, np.ndarray) for value in vars(folder).values()), "nothing of all nodes is held"
+    assert (opened.owner == made.owner).all() and len(opened.owner) == 60
+    shutil.rmtree(made.path / "part-00000")
+    assert open_partition(made.path, [1, 2]) is not None and open_partition(made.path, [0]) is None
+    (made.path / "whole" / "owner.npy").write_bytes((made.path / "whole" / "owner.npy").read_bytes()[:-1] + b"\x7f")
+    with pytest.raises(InputError, match="assignment of the cached partition is missing or damaged; run again"):
+        _ = opened.owner
+    assert (partitioned(communities(60), "metis", 3).owner == assign(communities(60), "metis", 3)).all()
+
+
 def test_export_writes_owners_and_quality(cache: Path, tmp_path: Path) -> None:
     folder = partitioned(communities(60), "hash", 2)
     folder.export(tmp_path / "out")

@@ -169,6 +169,19 @@ def test_parts_from_the_cache_are_those_that_were_built() -> None:
         folder.part(4)
 
 
+def test_a_rank_reads_no_assignment_of_edges(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = vertex_partitioned(random_graph(40, 100, seed=8), "hdrf", 3)
+    before = made.part_of_edge
+    with monkeypatch.context() as patched:
+        patched.setattr("harness.machine._cache.np.load", None)  # no array is read
+        opened = open_vertex_partition(made.path, [1])
+    assert opened is not None and (opened.part_of_edge == before).all() and (opened.owner == made.owner).all()
+    for folder in (made, opened):
+        assert not any(isinstance(value, np.ndarray) for value in vars(folder).values()), "nothing of all edges is held"
+    shutil.rmtree(made.path / "part-00002")
+    assert open_vertex_partition(made.path, [0, 1]) is not None and open_vertex_partition(made.path, [2]) is None
+
+
 def test_missing_and_damaged_entries_are_rebuilt() -> None:
     graph = random_graph(40, 100, seed=5)
     folder = vertex_partitioned(graph, "hdrf", 3)

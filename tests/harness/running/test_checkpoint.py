@@ -144,20 +144,25 @@ def _edit(path: Path, **values: Any) -> None:
     path.write_text(json.dumps(marker))
 
 
+def _listed(folder: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((folder / files.MARKER).read_text())["files"]
+    return found
+
+
 DAMAGE: list[tuple[Callable[[Path], Any], str]] = [
     (lambda at: _flip(at / "rank-1.pt"), "rank-1.pt is corrupted: its SHA-256"),
     (lambda at: (at / "rank-2.pt").write_bytes((at / "rank-2.pt").read_bytes()[:-9]), "rank-2.pt is truncated: "),
     (lambda at: (at / "rank-0.pt").unlink(), "rank-0.pt is missing"),
     (lambda at: (at / files.MARKER).write_text("{"), "complete.json is damaged"),
     (lambda at: (at / files.MARKER).write_text("[]"), "complete.json is damaged"),
-    (lambda at: (at / files.MARKER).write_text('{"format": 3}'), "complete.json is damaged"),
-    (lambda at: _edit(at / files.MARKER, format=9), "its format is 9, not 3"),
+    (lambda at: (at / files.MARKER).write_text('{"format": 4}'), "complete.json is damaged"),
+    (lambda at: _edit(at / files.MARKER, format=9), "its format is 9, not 4"),
     (lambda at: _edit(at / files.MARKER, training_id="0" * 64), "it belongs to run 000000000000, not "),
     (lambda at: _edit(at / files.MARKER, data="x"), "the graph or its partition is another one now"),
     (lambda at: _edit(at / files.MARKER, ranks=5), "it has 5 ranks, this run 3"),
     (
-        lambda at: _edit(at / files.MARKER, threads=7),
-        "its ranks had 7 threads each, here they have 1: ",
+        lambda at: _edit(at / files.MARKER, files=[{**file, "threads": 7} for file in _listed(at)]),
+        "its ranks had 7 threads each, here rank ",
     ),
     (lambda at: _edit(at / files.MARKER, torch="1.0"), "it was written with torch 1.0"),
     (lambda at: _edit(at / files.MARKER, haloscope="0.0"), "it was written by haloscope 0.0"),
@@ -235,6 +240,23 @@ def test_a_run_can_be_lengthened_and_noted_otherwise(tmp_path: Path) -> None:
         InputError, match=f"has {longer.training.epochs} epochs behind it, more than --epochs {base.training.epochs}"
     ):
         run(base, None, options)
+
+
+def test_a_run_that_finds_other_cores_goes_on_with_the_threads_it_is_told_to_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that left its threads to the machine, and was queued again on another one."""
+    setting, options = config("vanilla", epochs=END).changed(threads=0), Checkpoints(tmp_path, every=3)
+    cores = "harness.running._threads.core_count"
+    monkeypatch.setattr(cores, lambda: 3)  # one for each of three ranks
+    whole = run(setting)
+    stopped_run(setting, options)
+    monkeypatch.setattr(cores, lambda: 6)
+    with pytest.raises(InputError, match="had 1 threads each, here rank . has 2: give --threads 1"):
+        run(setting, None, options)
+    resumed = run(setting.changed(threads=1), None, options)
+    assert resumed.facts["checkpoint"]["resumed"] == [STOP] and numbers(resumed) == numbers(whole)
+    assert len(list(tmp_path.iterdir())) == 1, "both are the same training"
 
 
 RUN = """
