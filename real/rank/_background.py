@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from harness.effects import Background
+from harness.effects import Background, EffectName
 from harness.errors import ProgramError
 from real.rank._channel import Channel
 from real.rank._clocks import CudaClock, HostClock
@@ -42,7 +42,12 @@ class SecondThread:
 
     def __init__(self, connection: Connection, clock: HostClock | CudaClock, endpoint: Endpoint, debug: bool) -> None:
         self.device, self.clock, self.debug = connection.device, clock, debug
-        self._own, self._beside = endpoint, Endpoint(connection, clock, Channel(connection.beside), BESIDE)
+        self._own = endpoint
+        self._beside = Endpoint(
+            connection, clock, Channel(connection.beside), BESIDE, device_waits=endpoint.device_waits
+        )
+        self._beside.doing = lambda: self._doing
+        self._doing: EffectName | None = None
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._streams: list[torch.cuda.Stream] = []
@@ -72,6 +77,7 @@ class SecondThread:
         """
         if self._failure is not None:
             raise self._failure
+        self._doing = effect.name
         try:
             return start_exchange(self._beside, encode())
         except BaseException as error:

@@ -35,7 +35,6 @@ from real.rank._agreement import Agreement
 from real.rank._background import SecondThread
 from real.rank._channel import Channel
 from real.rank._clocks import CudaClock, HostClock, Mark
-from real.rank._device_waits import DeviceWaits
 from real.rank._exchanges import start_exchange
 from real.rank._meetings import Meetings
 from real.rank._transport import Endpoint, Pending, Silence
@@ -153,8 +152,8 @@ class _Network:
         self.words = connection.words
         self.words.withdraw()
         self.doing: EffectName | None = None
-        waits = DeviceWaits(connection.words, lambda: str(self.doing))
-        self.endpoint = Endpoint(connection, clock, Channel(connection.group), device_waits=waits)
+        self.endpoint = Endpoint(connection, clock, Channel(connection.group))
+        self.endpoint.doing = lambda: self.doing
         self.meetings = Meetings(self.endpoint) if connection.batched else None
         self.endpoint.batches = self.meetings
         self.second = SecondThread(connection, clock, self.endpoint, rank.debug)

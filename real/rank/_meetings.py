@@ -253,9 +253,9 @@ class _Pair:
                 for work in works:
                     work.wait(self._limit)
                 return None
+            what = f"messages with rank {self.peer}"
             for work in works:
-                work.wait()  # queues a wait on the stream
-                self.endpoint.device_waits.add(work, self.endpoint.patience)
+                self.endpoint.device_waits.queue(work.wait, what, self.endpoint.patience)
             end = torch.cuda.Event()
             end.record(self._stream)
             return end

@@ -179,12 +179,13 @@ class Endpoint:
         host: the group of checks, counts and notes, always over gloo.
         members: the group of ranks; None for all.
         waiters: threads to wait in, over gloo; those of another end.
-        device_waits: keeps the deadlines of exchanges on the device; that of another end.
+        device_waits: keeps the deadlines of exchanges on the device; that of another end of this rank.
 
     Attributes:
         rank, size: this rank's number among the ranks of the group, and how many they are.
         members: the numbers of the group's ranks in the run.
         stuck: called about every second of a wait that takes longer than one.
+        doing: the effect whose exchange is started, for what is said of a wait on the device.
         batches: carries messages between two ranks; None where they are sent one by one, over gloo.
     """
 
@@ -209,7 +210,8 @@ class Endpoint:
         self.on_host = connection.backend == "gloo"
         self.stuck: Callable[[], None] = lambda: None
         self.batches: Batches | None = None
-        self.device_waits = device_waits or DeviceWaits(self.words, lambda: "an exchange")
+        self.doing: Callable[[], object] = lambda: "an exchange"
+        self.device_waits = device_waits or DeviceWaits(self.words, self.device)
         if waiters is None and self.on_host:
             waiters = futures.ThreadPoolExecutor(MOST_IN_FLIGHT, "exchange")
         self._waiters = waiters
@@ -221,7 +223,7 @@ class Endpoint:
             Silence: they did not come in time, or another rank has failed.
         """
         if group not in self.connection.joined:
-            self._wait(_Arrival(self.connection, group), on_host=True)
+            self._wait(_Arrival(self.connection, group))
         host, channel = self._call(lambda: self.connection.join(group))
         end = Endpoint(
             self.connection,
@@ -233,7 +235,7 @@ class Endpoint:
             waiters=self._waiters,
             device_waits=self.device_waits,
         )
-        end.stuck, end.patience_s = self.stuck, self.patience_s
+        end.stuck, end.doing, end.patience_s = self.stuck, self.doing, self.patience_s
         return end
 
     def all_to_all(self, send: Tensor, sent: np.ndarray, received: np.ndarray) -> Pending:
@@ -302,14 +304,14 @@ class Endpoint:
         """Every rank's host tensor, in rank order; shapes must be equal. Blocks. For checks, not for payload."""
         rows = [torch.empty_like(row) for _ in range(self.size)]
         work = self._call(lambda: self.host.gather(rows, row))
-        self._wait(work, on_host=True)
+        self._wait(work)
         return rows
 
     def exchange_counts(self, counts: Tensor) -> Tensor:
         """Send row r of int64 [size, k] to rank r; returns the rows for this rank, int64 [size, k] on the host."""
         received = torch.empty_like(counts)
         work = self._call(lambda: self.host.all_to_all(received, counts))
-        self._wait(work, on_host=True)
+        self._wait(work)
         return received
 
     # -- waiting -------------------------------------------------------------------------------------------------------
@@ -329,9 +331,13 @@ class Endpoint:
     def _collective(self, work: Any, finish: Callable[[], Any], keep: Tensor) -> Pending:
         """`keep`: a buffer that the backend still reads."""
         times: list[int] = []
+        what = self.doing()
 
         def wait(keep: Tensor = keep) -> None:
-            self._wait(work, self.on_host)
+            if self.on_host:
+                self._wait(work)
+            else:  # raises if NCCL has given up the communicator
+                self._call(lambda: self.device_waits.queue(work.wait, what, self.patience))
 
         def watch() -> None:
             if self.on_host:
@@ -347,14 +353,10 @@ class Endpoint:
 
     def wait_for(self, task: futures.Future[Any]) -> None:
         """Block until something that another thread does is done, well or not. Raises Silence as any wait does."""
-        self._wait(_Task(task), on_host=True)
+        self._wait(_Task(task))
 
-    def _wait(self, work: Any, on_host: bool) -> None:
-        """Block until `work` is done, its deadline passes, or another rank is known to have failed."""
-        if not on_host:
-            self._call(work.wait)  # queues a wait on the stream; raises if NCCL has given up the communicator
-            self.device_waits.add(work, self.patience)
-            return
+    def _wait(self, work: Any) -> None:
+        """Block until `work` is done on the host, its deadline passes, or another rank is known to have failed."""
         patience = self.patience
         deadline = time.monotonic() + patience
         while True:

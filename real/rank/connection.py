@@ -114,7 +114,7 @@ class Connection:
             limit = timedelta(seconds=max(self.timeout_s, self.startup_s))
             host = payload = join_members("gloo", PrefixStore("gloo", store), group, self.rank, limit)
             if self.backend != "gloo":
-                limit = timedelta(seconds=self.timeout_s + LATER_S)
+                limit += timedelta(seconds=LATER_S)
                 payload = join_members(self.backend, PrefixStore(self.backend, store), group, self.rank, limit)
             self.joined[group] = host, payload
         return self.joined[group]
@@ -128,9 +128,7 @@ class Connection:
         assert self.store is not None
         low, high = sorted((self.rank, peer))
         store = PrefixStore(f"messages/{number}/{low}-{high}", self.store.clone())  # type: ignore[attr-defined]
-        limit = timedelta(
-            seconds=max(self.timeout_s, self.startup_s) if self.backend == "gloo" else self.timeout_s + LATER_S
-        )
+        limit = timedelta(seconds=max(self.timeout_s, self.startup_s) + (0 if self.backend == "gloo" else LATER_S))
         channel = join_members(self.backend, store, (low, high), self.rank, limit)
         self.pairs.append(channel)
         return channel
@@ -283,7 +281,7 @@ def _join_groups(
     Over NCCL the second thread of a rank has a communicator of its own, which is made when it is first used.
 
     The default group's own deadline is the longest that anything may take; `Endpoint` waits shorter. Waits on the
-    device are ended by `_device_waits`, or a while later by NCCL's watchdog.
+    device are ended by `_device_waits`, or long after by NCCL's watchdog.
     """
     _without_recorder()
     limit = timedelta(seconds=max(timeout_s, startup_s))
@@ -291,7 +289,7 @@ def _join_groups(
     schedule_gloo_threads()
     if backend == "gloo":
         return None, None
-    limit = timedelta(seconds=timeout_s + LATER_S)
+    limit += timedelta(seconds=LATER_S)
     return dist.new_group(backend=backend, timeout=limit), dist.new_group(backend=backend, timeout=limit)
 
 
