@@ -20,7 +20,7 @@ import torch
 from harness.effects import Background, EffectName
 from harness.errors import ProgramError
 from real.rank._channel import Channel
-from real.rank._clocks import CudaClock, HostClock
+from real.rank._clocks import CudaClock, Done, HostClock
 from real.rank._exchanges import start_exchange
 from real.rank._transport import BESIDE, Endpoint, Pending
 from real.rank.connection import Connection
@@ -121,6 +121,7 @@ class _Exchange:
         self._pending: Pending | None = None
         self._times: list[int] = []
         if stream is not None:
+            self._end = torch.cuda.Event(enable_timing=True)
             self._ready = torch.cuda.Event()
             self._ready.record(torch.cuda.current_stream(thread.device))
 
@@ -160,8 +161,7 @@ class _Exchange:
                 rows = self.effect.conversion.decode(received)
                 self.thread.clock.converted(self.effect, begin)
                 del received
-                if self.stream is not None:
-                    self._end = torch.cuda.Event()
+                if self._end is not None:
                     self._end.record(self.stream)
             self.done.set_result(rows)
         except BaseException as error:
@@ -182,9 +182,9 @@ class _Exchange:
             times, clock = self._times, self.thread.clock
             self.done.add_done_callback(lambda _: times.append(clock.now()))
 
-    def completed(self) -> int | None:
-        """When the result was there."""
-        return self._times[0] if self._times else None
+    def completed(self) -> Done:
+        """When the result was there; on a GPU its event, which is recorded by the end of the wait."""
+        return self._times[0] if self._times else self._end
 
     def _on_stream(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)

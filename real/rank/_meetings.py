@@ -83,6 +83,10 @@ class _Message:
     ready: Any = None
     done: futures.Future[Any] = field(default_factory=futures.Future)
 
+    def end(self) -> Any:
+        """The moment on a GPU at which the batch is done; None where it is not issued, and elsewhere."""
+        return self.done.result() if self.done.done() and self.done.exception() is None else None
+
 
 class Meetings:
     """The batches of one rank with all others.
@@ -113,7 +117,9 @@ class Meetings:
             if peer not in self._pairs:
                 self._pairs[peer] = _Pair(self.endpoint, peer, self.number)
             self._pairs[peer].events.put(message)
-        return Pending(lambda: self._result(message), lambda: self.endpoint.wait_for(message.done))
+        return Pending(
+            lambda: self._result(message), lambda: self.endpoint.wait_for(message.done), completed=message.end
+        )
 
     def _result(self, message: _Message) -> Tensor:
         try:
@@ -256,7 +262,7 @@ class _Pair:
             what = f"messages with rank {self.peer}"
             for work in works:
                 self.endpoint.device_waits.queue(work.wait, what, self.endpoint.patience)
-            end = torch.cuda.Event()
+            end = torch.cuda.Event(enable_timing=True)
             end.record(self._stream)
             return end
 

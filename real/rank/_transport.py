@@ -22,7 +22,7 @@ from torch import Tensor
 from harness.effects import Group
 from harness.errors import HaloscopeError
 from real.rank._channel import Channel
-from real.rank._clocks import CudaClock, HostClock
+from real.rank._clocks import CudaClock, Done, HostClock
 from real.rank._device_waits import DeviceWaits
 from real.rank.connection import Connection, members_key
 
@@ -51,7 +51,7 @@ class Pending:
     Attributes:
         advance: starts its remaining half; to be called before the rank enters another collective.
         watch: starts to record when it completes; only for exchanges behind compute, since it costs time.
-        completed: the clock's time at which it completed; None if it has not, or where the backend does not report it.
+        completed: when it completed, as the clock understands it; None if it has not, or where that is not known.
         when_done: calls a function once `result()` does not block the host any more; only of all-to-alls.
     """
 
@@ -59,7 +59,7 @@ class Pending:
     wait: Callable[[], None] = lambda: None
     advance: Callable[[], None] = lambda: None
     watch: Callable[[], None] = lambda: None
-    completed: Callable[[], int | None] = lambda: None
+    completed: Callable[[], Done] = lambda: None
     when_done: Callable[[Callable[[], None]], None] = lambda call: call()
 
     def result(self) -> Any:
@@ -215,6 +215,7 @@ class Endpoint:
         if waiters is None and self.on_host:
             waiters = futures.ThreadPoolExecutor(MOST_IN_FLIGHT, "exchange")
         self._waiters = waiters
+        self._beside: torch.cuda.Stream | None = None  # which waits for exchanges behind compute
 
     def within(self, group: Group) -> Endpoint:
         """This rank's end of a group that it belongs to; blocks until all members call it.
@@ -330,7 +331,7 @@ class Endpoint:
 
     def _collective(self, work: Any, finish: Callable[[], Any], keep: Tensor) -> Pending:
         """`keep`: a buffer that the backend still reads."""
-        times: list[int] = []
+        times: list[Done] = []
         what = self.doing()
 
         def wait(keep: Tensor = keep) -> None:
@@ -342,6 +343,8 @@ class Endpoint:
         def watch() -> None:
             if self.on_host:
                 work.get_future().add_done_callback(lambda _: times.append(self.clock.now()))
+            else:
+                times.append(self._end_on_device(work))
 
         def when_done(call: Callable[[], None]) -> None:
             if self.on_host:
@@ -350,6 +353,16 @@ class Endpoint:
                 call()
 
         return Pending(finish, wait, watch=watch, completed=lambda: times[0] if times else None, when_done=when_done)
+
+    def _end_on_device(self, work: Any) -> torch.cuda.Event:
+        """The event with which an exchange ends; no stream that computes waits for it."""
+        if self._beside is None:
+            self._beside = torch.cuda.Stream(self.device)
+        end = torch.cuda.Event(enable_timing=True)
+        with torch.cuda.stream(self._beside):
+            self._call(work.wait)
+            end.record(self._beside)
+        return end
 
     def wait_for(self, task: futures.Future[Any]) -> None:
         """Block until something that another thread does is done, well or not. Raises Silence as any wait does."""

@@ -19,7 +19,7 @@ from harness.effects import Effect, HostCopy, Start, Wait
 from harness.machine import write_atomically
 from harness.running.trace import Span, Stream
 from harness.trampoline import Stepper
-from real.rank._clocks import CudaClock, HostClock, Mark, _Clock, make_clock
+from real.rank._clocks import CudaClock, Done, HostClock, Mark, _Clock, make_clock
 
 TRACE_VARIABLE = "HALOSCOPE_TRACE"
 SHORTEST_S = 1e-6  # shorter spans are dropped
@@ -106,10 +106,10 @@ class _Traced(_Clock[Any]):
         self._marks[mark.at] = time.time()
         return mark
 
-    def overlapped(self, begin: Mark, done: int | None) -> None:
+    def overlapped(self, begin: Mark, done: Done) -> None:
         """Also keep a span of the exchange: on the host from its start until it was done, where that is known."""
         super().overlapped(begin, done)
-        end = time.time() - (0.0 if done is None else max(0, self.now() - done) * 1e-9)
+        end = time.time() - (max(0, self.now() - done) * 1e-9 if isinstance(done, int) else 0.0)
         effect = self.stepper.last if self.stepper is not None else None
         if isinstance(effect, Wait) and begin.at in self._marks:
             wire = effect.handle.effect

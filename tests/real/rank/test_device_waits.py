@@ -6,7 +6,8 @@ import gc
 import queue
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -173,6 +174,31 @@ def test_background_exchanges_are_watched_with_the_others(watched: _Watched, mon
     monkeypatch.setattr(_background, "start_exchange", lambda end, encoded: (end.device_waits, end.doing()))
     effect: Any = SimpleNamespace(name="Background 'rows'")
     assert second.exchange(effect, lambda: effect) == (watched.waits, "Background 'rows'")
+
+
+def test_the_end_of_a_late_exchange_is_an_event_behind_it(watched: _Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a stream of its own: the one that computes comes to its wait later, perhaps after an evaluation."""
+    calls: list[str] = []
+    streams = ["own"]
+
+    @contextmanager
+    def inside(stream: str) -> Iterator[None]:
+        streams.append(stream)
+        yield
+        streams.pop()
+
+    def event(enable_timing: bool = False) -> Any:
+        return SimpleNamespace(record=lambda stream: calls.append(f"{enable_timing} event on {stream}"))
+
+    for name, stand_in in (("Stream", lambda device: "beside"), ("stream", inside), ("Event", event)):
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    monkeypatch.setattr(_Work, "wait", lambda work: calls.append(f"wait on {streams[-1]}"))
+    endpoint, counts = nccl_like(watched), np.array([0, 8])
+    pending = endpoint.all_to_all(torch.zeros(8, dtype=torch.uint8), counts, counts)
+    assert pending.completed() is None
+    pending.watch()
+    assert calls == ["wait on beside", "True event on beside"] and pending.completed() is not None
+    assert len(pending.result()) == 8 and calls[2:] == ["wait on own"]
 
 
 def test_the_library_gives_up_long_after_this_package(monkeypatch: pytest.MonkeyPatch) -> None:

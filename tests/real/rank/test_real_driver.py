@@ -77,6 +77,10 @@ class TestThreeRanks:
         """Not the driver, while the program computes: they are most of the memory of some layers."""
         assert [answers["let go"] for answers in tour] == [[[]] * 3] * 3
 
+    def test_finished_sums_keep_no_buffers(self, tour: list[Any]) -> None:
+        """In rank order and in the library's, awaited at once and started: until the next sum would be too long."""
+        assert [answers["left of sums"] for answers in tour] == [[[0, 0], [0, 0]]] * 3
+
     def test_collectives_keep_nothing_in_the_heap(self, tour: list[Any]) -> None:
         """Such as torch's record of each with its Python stack: 0.6 KiB, of the last 2,000."""
         assert max(answers["heap"] for answers in tour) < 100 * EPOCHS
