@@ -14,7 +14,6 @@ from harness.rank import Rank
 from tests.support.background import halved
 from tests.support.messages import counts, rows
 
-
 LONG = 100_003
 """Elements of a sum, as many as no other tensor of a test program has."""
 
