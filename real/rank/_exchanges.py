@@ -147,7 +147,9 @@ def _broadcast(endpoint: Endpoint, effect: Broadcast) -> Pending:
     tensor = effect.tensor
     if tensor.numel() == 0:
         return Pending(tensor.detach().clone)
-    pending = endpoint.broadcast(flat_bytes(tensor), endpoint.members.index(effect.root))
+    root = endpoint.members.index(effect.root)
+    data = flat_bytes(tensor) if root == endpoint.rank else None
+    pending = endpoint.broadcast(data, tensor.numel() * tensor.element_size(), root)
     return pending.then(lambda data: from_bytes(data, tensor.dtype, tuple(tensor.shape)))
 
 

@@ -281,10 +281,10 @@ class Endpoint:
         work = self._call(lambda: self.channel.all_reduce(total))
         return self._collective(work, lambda: total.to(self.device), keep=total)
 
-    def broadcast(self, data: Tensor, root: int) -> Pending:
-        """The root's bytes on every rank, in a new uint8 buffer as long as `data`."""
-        buffer = self.buffer(data.numel())
-        if self.rank == root:
+    def broadcast(self, data: Tensor | None, num_bytes: int, root: int) -> Pending:
+        """The root's bytes on every rank, in a new uint8 buffer [num_bytes]; `data` is needed on the root alone."""
+        buffer = self.buffer(num_bytes)
+        if data is not None:
             buffer.copy_(data)
         work = self._call(lambda: self.channel.broadcast(buffer, root))
         return self._collective(work, lambda: buffer.to(self.device), keep=buffer)

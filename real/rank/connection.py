@@ -169,8 +169,8 @@ def connect(
         none = LastWords(None, rank, size)
         yield Connection(rank, size, place, "none", *limits, none, activity, None, None, None, host)
         return
-    backend = _backend(backend, place, _number(env, "LOCAL_WORLD_SIZE", size))
     store, words = _meet(env, rank, size, startup_s)
+    backend = _backend(backend, place, place.type == "cuda" and _shares_gpu(store, rank, size, place, startup_s, words))
     words.beat(store.clone())  # type: ignore[attr-defined]  # which torch's stubs lack
     groups = _join_groups(backend, PrefixStore("group", store), rank, size, timeout_s, startup_s)
     try:
@@ -221,14 +221,31 @@ def _device(name: str, local_rank: int) -> torch.device:
     return device
 
 
-def _backend(name: str, device: torch.device, local_size: int) -> str:
-    shared = device.type == "cuda" and local_size > torch.cuda.device_count()
+def _shares_gpu(
+    store: Store, rank: int, size: int, device: torch.device, startup_s: float, words: LastWords
+) -> bool:
+    """Whether any two ranks have the same GPU; all ranks find the same.
+
+    Numbers of devices do not tell: a rank may see its own GPU only, as number 0, or all of its machine.
+
+    Raises:
+        RankLost: another rank failed meanwhile, or did not say its GPU within `startup_s`.
+    """
+    keys = [f"gpu/{r}" for r in range(size)]
+    store.set(keys[rank], str(torch.cuda.get_device_properties(device).uuid))
+    if not _wait(store, keys, startup_s, words):
+        raise RankLost(f"rank {rank}: not all ranks said within {startup_s:g} s which GPU they have")
+    return len(set(store.multi_get(keys))) < size
+
+
+def _backend(name: str, device: torch.device, shared: bool) -> str:
+    """The backend for payloads; `shared`: two ranks have the same GPU, which NCCL refuses."""
     if name == "auto":
         return "nccl" if device.type == "cuda" and not shared and dist.is_nccl_available() else "gloo"
     if name == "nccl" and device.type != "cuda":
         raise InputError("backend nccl needs --device cuda; use --backend gloo on CPUs")
     if name == "nccl" and shared and SHARING not in os.environ:
-        raise InputError(f"backend nccl: {local_size} ranks cannot share {torch.cuda.device_count()} GPUs; use gloo")
+        raise InputError("backend nccl: two ranks have the same GPU; use --backend gloo, or as many GPUs as ranks")
     return name
 
 

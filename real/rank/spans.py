@@ -88,11 +88,15 @@ class _Traced(_Clock[Any]):
         self._marks: dict[int, float] = {}  # when started exchanges began, by their mark
 
     def begin_epoch(self) -> None:
-        """Also take a first stamp to count from."""
+        """Also take a stamp to count from, anew: events far apart are compared in single precision."""
         self._effects = {}
+        origin = self._stamp()
+        self._come_to(origin)
+        self._origin = origin, time.time()
         super().begin_epoch()
-        if self._origin is None:
-            self._origin = self._stamp(), time.time()
+
+    def _come_to(self, stamp: Any) -> None:
+        """Wait until a stamp is now; it is where host and rank are the same."""
 
     def blocked(self, kind: str) -> AbstractContextManager[None]:
         """Also record the effect."""
@@ -154,6 +158,9 @@ class _TracedHost(_Traced, HostClock):
 
 class _TracedCuda(_Traced, CudaClock):
     """A traced clock of a GPU rank: intervals on the stream, started exchanges as seen by the host."""
+
+    def _come_to(self, stamp: Any) -> None:
+        stamp.synchronize()
 
 
 def _component(effect: Effect) -> str:

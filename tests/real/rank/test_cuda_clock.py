@@ -5,43 +5,53 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from real.rank import _clocks as clocks
+from real.rank import spans
 from real.rank._clocks import CudaClock, HostClock, Mark
 
 
 class Line:
-    """Time of host and device, which is advanced explicitly (milliseconds); replaces the module `time`."""
+    """Time of host and device, which is advanced explicitly (milliseconds); replaces the module `time`.
+
+    Attributes:
+        busy: until when the device computes what the host has already launched.
+    """
 
     def __init__(self) -> None:
-        self.ms = 7
+        self.ms, self.busy = 7, 0
 
     def perf_counter_ns(self) -> int:
         return self.ms * 10**6
+
+    def time(self) -> float:
+        return self.ms * 1e-3
 
     def event(self, **_: Any) -> Any:
         return _Event(self)
 
 
 class _Event:
-    """As `torch.cuda.Event`: records when the device has come to it, which is at once."""
+    """As `torch.cuda.Event`: it is recorded when the device has come to it."""
 
     def __init__(self, line: Line) -> None:
         self.line, self.at = line, -1
 
     def record(self, stream: object = None) -> None:
-        self.at = self.line.ms
+        self.at = max(self.line.ms, self.line.busy)
 
     def synchronize(self) -> None:
         assert self.at >= 0, "never recorded"
+        self.line.ms = max(self.line.ms, self.at)
 
     def elapsed_time(self, end: _Event) -> float:
         assert min(self.at, end.at) >= 0, "never recorded"
-        return float(end.at - self.at)
+        return float(np.float32(end.at - self.at))
 
 
 @pytest.fixture
@@ -137,6 +147,23 @@ def test_events_of_exchanges_are_let_go(line: Line) -> None:
     clock.pause(False)
     clock.end_epoch()
     assert not clock._begun and not clock._overlaps
+
+
+def test_spans_begin_when_the_device_comes_to_them(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not when the host has launched them, and as exactly after a day as in the first epoch."""
+    monkeypatch.setattr(spans, "time", line)
+    clock = spans._TracedCuda(torch.device("cuda"))
+    line.busy = 500  # with what set-up has launched
+    for day in (0, 10**8):
+        line.ms += day
+        clock.begin_epoch()
+        begin = line.ms
+        with clock.span("codec"):
+            line.ms += 3
+        clock.end_epoch()
+        assert begin == day + 500 + (3 if day else 0)
+        last = next(span for span in reversed(clock.spans) if span.component == "codec")
+        assert (last.start_s, last.end_s) == pytest.approx((begin * 1e-3, begin * 1e-3 + 3e-3), abs=1e-6)
 
 
 def test_peak_memory_is_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from harness import loopback
 from harness.effects import Rows
@@ -22,7 +24,8 @@ from real.launch import launch
 from real.launch._launcher import RankFailed
 from real.rank import run_program
 from real.rank._transport import flat_bytes, from_bytes
-from real.rank.connection import SHARING, _backend, connect
+from real.rank.connection import SHARING, _backend, _shares_gpu, connect
+from real.rank.health import LastWords, RankLost
 from tests.support import programs
 from tests.support.heap import EPOCHS
 
@@ -363,29 +366,41 @@ def test_bad_environment_is_one_line(monkeypatch: pytest.MonkeyPatch, variables:
 
 
 @pytest.mark.parametrize(
-    ("name", "device", "local_size", "expected"),
+    ("name", "device", "shared", "expected"),
     [
-        ("auto", "cpu", 4, "gloo"),
-        ("gloo", "cuda", 1, "gloo"),
-        ("auto", "cuda", 2, "nccl"),
-        ("auto", "cuda", 3, "gloo"),  # two ranks share a GPU
-        ("nccl", "cuda", 3, "cannot share 2 GPUs"),
-        ("nccl", "cpu", 1, "needs --device cuda"),
+        ("auto", "cpu", False, "gloo"),
+        ("gloo", "cuda", False, "gloo"),
+        ("auto", "cuda", False, "nccl"),
+        ("auto", "cuda", True, "gloo"),
+        ("nccl", "cuda", True, "two ranks have the same GPU"),
+        ("nccl", "cpu", False, "needs --device cuda"),
     ],
 )
 def test_backend_follows_the_device(
-    monkeypatch: pytest.MonkeyPatch, name: str, device: str, local_size: int, expected: str
+    monkeypatch: pytest.MonkeyPatch, name: str, device: str, shared: bool, expected: str
 ) -> None:
     monkeypatch.delenv(SHARING, raising=False)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
     if " " in expected:
         with pytest.raises(InputError, match=expected):
-            _backend(name, torch.device(device), local_size)
+            _backend(name, torch.device(device), shared)
     else:
-        assert _backend(name, torch.device(device), local_size) == expected
+        assert _backend(name, torch.device(device), shared) == expected
     monkeypatch.setenv(SHARING, "1")
-    assert device == "cpu" or _backend("nccl", torch.device(device), 3) == "nccl"
+    assert device == "cpu" or _backend("nccl", torch.device(device), True) == "nccl"
+
+
+@pytest.mark.parametrize(("gpus", "shared"), [("abcd", False), ("abab", True), ("aaaa", True)])
+def test_ranks_share_a_gpu_if_it_is_the_same_one(monkeypatch: pytest.MonkeyPatch, gpus: str, shared: bool) -> None:
+    """Not if each sees one GPU only: under Slurm each may see its own, as number 0."""
+    store, device = HashStore(), torch.device("cuda:0")
+    words = LastWords(store, 0, len(gpus))
+    for rank, gpu in reversed(list(enumerate(gpus))):
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _, gpu=gpu: SimpleNamespace(uuid=gpu))
+        if rank:
+            with pytest.raises(RankLost, match="which GPU"):  # the first ranks are still missing
+                _shares_gpu(store, rank, len(gpus), device, 0.0, words)
+    assert _shares_gpu(store, 0, len(gpus), device, 5.0, words) == shared
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
