@@ -10,7 +10,7 @@ the next one: there is no order of sends and receives in which a batch waits for
 
 A pair has two threads: one listens to the other rank, one agrees on batches and issues them. On a GPU a pair has a
 stream, too. The same is done over gloo where it is asked for (`Connection.batched`), with a batch waited for before
-the next is begun, as a stream would: in that form it is tested. NCCL itself has not run it.
+the next is begun, as a stream would: in that form it is tested where there is no GPU.
 """
 
 from __future__ import annotations

@@ -221,9 +221,7 @@ def _device(name: str, local_rank: int) -> torch.device:
     return device
 
 
-def _shares_gpu(
-    store: Store, rank: int, size: int, device: torch.device, startup_s: float, words: LastWords
-) -> bool:
+def _shares_gpu(store: Store, rank: int, size: int, device: torch.device, startup_s: float, words: LastWords) -> bool:
     """Whether any two ranks have the same GPU; all ranks find the same.
 
     Numbers of devices do not tell: a rank may see its own GPU only, as number 0, or all of its machine.

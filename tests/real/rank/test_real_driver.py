@@ -390,6 +390,12 @@ def test_backend_follows_the_device(
     assert device == "cpu" or _backend("nccl", torch.device(device), True) == "nccl"
 
 
+def test_the_library_starts_exchanges_without_waiting() -> None:
+    """By default, which `Channel` relies on: options differ by version."""
+    for options in (torch.distributed.AllToAllOptions, torch.distributed.AllreduceOptions):
+        assert options().asyncOp  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(("gpus", "shared"), [("abcd", False), ("abab", True), ("aaaa", True)])
 def test_ranks_share_a_gpu_if_it_is_the_same_one(monkeypatch: pytest.MonkeyPatch, gpus: str, shared: bool) -> None:
     """Not if each sees one GPU only: under Slurm each may see its own, as number 0."""
