@@ -7,6 +7,7 @@ travels depends on the number of nodes alone, not on the partition.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -43,12 +44,27 @@ class Blocks:
         self, rank: Rank, x: Tensor, root: int, direction: Direction, layer: int, group: Group | None = None
     ) -> Tensor:
         """The block of `root`, [sizes[root], d], on all ranks or on those of a group; `x` is this rank's own."""
-        block = x if root == rank.index else x.new_empty(self.sizes[root], x.shape[1])
+        # where it is received only its shape and type matter, so that one value stands for all
+        block = x.contiguous() if root == rank.index else x.new_empty(1, 1).expand(self.sizes[root], x.shape[1])
         label = f"{label_of(direction, layer)} block {root}"
         received: Tensor = await rank.broadcast(
-            block.contiguous(), root=root, label=label, direction=direction, layer=layer, group=group
+            block, root=root, label=label, direction=direction, layer=layer, group=group
         )
         return received
+
+    async def halo_rows(
+        self, rank: Rank, x: Tensor, roots: Sequence[int], direction: Direction, layer: int, group: Group | None = None
+    ) -> Tensor:
+        """The halo's rows [n_halo, d] out of the blocks of `roots`, ascending; one block is held at a time."""
+        rows = []
+        for root in roots:
+            if not self.sizes[root]:
+                continue
+            block = await self.broadcast(rank, x, root, direction, layer, group)
+            if len(self.halo[root]):
+                rows.append(block.index_select(0, self.halo[root]))
+            del block  # before the next one comes
+        return torch.cat(rows) if rows else x[:0]
 
     def picked(self, blocks: dict[int, Tensor], like: Tensor) -> Tensor:
         """The halo's rows [n_halo, d] out of the blocks, by rank."""
@@ -77,12 +93,7 @@ class AllBlocks(Operands):
     direction: Direction
 
     async def __call__(self, rank: Rank, x: Tensor) -> tuple[Tensor, Tensor]:
-        found = {}
-        for root, size in enumerate(self.blocks.sizes):
-            if size:
-                block = await self.blocks.broadcast(rank, x, root, self.direction, self.layer)
-                found[root] = block if root != rank.index else x
-        return x, self.blocks.picked(found, x)
+        return x, await self.blocks.halo_rows(rank, x, range(rank.size), self.direction, self.layer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,14 +147,9 @@ class SharedBlocks(Operands):
     direction: Direction
 
     async def __call__(self, rank: Rank, x: Tensor) -> tuple[Tensor, Tensor]:
-        found, blocks = {}, self.share.blocks
-        column = self.share.grid.column(rank.index)
-        for root in self.share.roots:
-            if blocks.sizes[root]:
-                block = await blocks.broadcast(rank, x, root, self.direction, self.layer, column)
-                found[root] = block if root != rank.index else x
-        own = x if rank.index in self.share.roots else torch.zeros_like(x)
-        return own, blocks.picked(found, x)
+        share, column = self.share, self.share.grid.column(rank.index)
+        halo = await share.blocks.halo_rows(rank, x, share.roots, self.direction, self.layer, column)
+        return x if rank.index in share.roots else torch.zeros_like(x), halo
 
     async def whole(self, rank: Rank, z: Tensor) -> Tensor:
         row, label = self.share.grid.row(rank.index), f"{label_of(self.direction, self.layer)} row sums"

@@ -83,9 +83,8 @@ def masked_rows(kernel: Callable[..., None], x: Tensor, nodes: Tensor, p: float,
 @dropout_rows.register_kernel("cuda")
 def _(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
     from harness.kernels import _dropout_cuda as dropout_cuda
-    from harness.kernels.triton_code import takes
 
-    if takes(x):
+    if dropout_cuda.drops_rows(x):
         return dropout_cuda.dropout(x, nodes, dropout_factor(p), dropout_threshold(p), key)
     return dropout_rows_torch(x, nodes, p, key)
 

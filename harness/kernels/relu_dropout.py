@@ -59,9 +59,8 @@ def relu_dropout_rows(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
 @relu_dropout_rows.register_kernel("cuda")
 def _(x: Tensor, nodes: Tensor, p: float, key: int) -> Tensor:
     from harness.kernels import _dropout_cuda as dropout_cuda
-    from harness.kernels.triton_code import takes
 
-    if takes(x):
+    if dropout_cuda.drops_rows(x):
         return dropout_cuda.dropout(x, nodes, dropout_factor(p), dropout_threshold(p), key, relu=True)
     return torch.ops.haloscope.dropout_rows(x.relu(), nodes, p, key)  # type: ignore[no-any-return]
 

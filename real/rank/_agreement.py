@@ -5,7 +5,9 @@ returned. Until the first epoch has ended, and always in debug mode, this is don
 the first one of every epoch, together with the hash and the balance of all steps since (`_journal`), so that an
 error is found within an epoch. The ranks of a group compare among themselves, the first time when they first meet.
 Messages between two ranks are compared as often (`_messages`). If an error makes the ranks wait for each other sooner,
-they compare through the store after a second. Headers are the cost of checking: they are never counted as traffic.
+they compare through the store after a second, where they wait on the host: over gloo. Over NCCL such an error ends with
+the deadline of the device's wait (`_device_waits`), and only the effect that is waited for is named. Headers are the
+cost of checking: they are never counted as traffic.
 """
 
 from __future__ import annotations

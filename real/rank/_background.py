@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
-from harness.effects import Background
+from harness.effects import Background, EffectName
 from harness.errors import ProgramError
 from real.rank._channel import Channel
-from real.rank._clocks import CudaClock, HostClock
+from real.rank._clocks import CudaClock, Done, HostClock
 from real.rank._exchanges import start_exchange
 from real.rank._transport import BESIDE, Endpoint, Pending
 from real.rank.connection import Connection
@@ -42,7 +42,12 @@ class SecondThread:
 
     def __init__(self, connection: Connection, clock: HostClock | CudaClock, endpoint: Endpoint, debug: bool) -> None:
         self.device, self.clock, self.debug = connection.device, clock, debug
-        self._own, self._beside = endpoint, Endpoint(connection, clock, Channel(connection.beside), BESIDE)
+        self._own = endpoint
+        self._beside = Endpoint(
+            connection, clock, Channel(connection.beside), BESIDE, device_waits=endpoint.device_waits
+        )
+        self._beside.doing = lambda: self._doing
+        self._doing: EffectName | None = None
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._streams: list[torch.cuda.Stream] = []
@@ -72,6 +77,7 @@ class SecondThread:
         """
         if self._failure is not None:
             raise self._failure
+        self._doing = effect.name
         try:
             return start_exchange(self._beside, encode())
         except BaseException as error:
@@ -115,6 +121,7 @@ class _Exchange:
         self._pending: Pending | None = None
         self._times: list[int] = []
         if stream is not None:
+            self._end = torch.cuda.Event(enable_timing=True)
             self._ready = torch.cuda.Event()
             self._ready.record(torch.cuda.current_stream(thread.device))
 
@@ -154,8 +161,7 @@ class _Exchange:
                 rows = self.effect.conversion.decode(received)
                 self.thread.clock.converted(self.effect, begin)
                 del received
-                if self.stream is not None:
-                    self._end = torch.cuda.Event()
+                if self._end is not None:
                     self._end.record(self.stream)
             self.done.set_result(rows)
         except BaseException as error:
@@ -176,9 +182,9 @@ class _Exchange:
             times, clock = self._times, self.thread.clock
             self.done.add_done_callback(lambda _: times.append(clock.now()))
 
-    def completed(self) -> int | None:
-        """When the result was there."""
-        return self._times[0] if self._times else None
+    def completed(self) -> Done:
+        """When the result was there; on a GPU its event, which is recorded by the end of the wait."""
+        return self._times[0] if self._times else self._end
 
     def _on_stream(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)

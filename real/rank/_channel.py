@@ -19,7 +19,7 @@ from real.rank._gloo_threads import schedule_gloo_threads
 
 
 class Channel:
-    """Begins exchanges on one process group; each returns its work, which completes later.
+    """Begins exchanges on one process group; each returns its work, which completes later, as torch has it by default.
 
     Args:
         group: a process group or its backend; None is the default group. Its own numbers of ranks are used.
@@ -30,20 +30,16 @@ class Channel:
 
     def all_to_all(self, target: Tensor, source: Tensor, received: Sequence[int] = (), sent: Sequence[int] = ()) -> Any:
         """Pieces of `source` to all ranks, theirs into `target`; equal pieces where no sizes are given."""
-        options = dist.AllToAllOptions()
-        options.asyncOp = True
-        return self.group.alltoall_base(target, source, list(received), list(sent), options)
+        return self.group.alltoall_base(target, source, list(received), list(sent), dist.AllToAllOptions())
 
     def all_reduce(self, total: Tensor) -> Any:
         """The library's own sum over ranks, in place."""
-        options = dist.AllreduceOptions()
-        options.asyncOp = True
-        return self.group.allreduce([total], options)
+        return self.group.allreduce([total], dist.AllreduceOptions())
 
     def broadcast(self, buffer: Tensor, root: int) -> Any:
         """The root's buffer into that of every rank."""
         options = dist.BroadcastOptions()
-        options.rootRank, options.rootTensor, options.asyncOp = root, 0, True
+        options.rootRank, options.rootTensor = root, 0
         return self.group.broadcast([buffer], options)
 
     def gather(self, rows: Sequence[Tensor], row: Tensor) -> Any:

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 
 from harness.effects import Component, Effect
@@ -30,6 +31,10 @@ class Mark(NamedTuple):
 
     at: int
     event: torch.cuda.Event | None
+
+
+Done = int | torch.cuda.Event | None
+"""When an exchange was done: a value of `now`, or the event with which a device is; None where it is not known."""
 
 
 class _Span(AbstractContextManager[None]):
@@ -115,9 +120,9 @@ class _Clock(ABC, Generic[Stamp]):
         """When a started exchange begins."""
         return Mark(self.now(), None)
 
-    def overlapped(self, begin: Mark, done: int | None) -> None:
-        """Count as hidden the time from `begin` to `done` (a value of `now`), or to this moment if `done` is None."""
-        self._hidden_ns += max(0, min(self.now() if done is None else done, self.now()) - begin.at)
+    def overlapped(self, begin: Mark, done: Done) -> None:
+        """Count as hidden the time from `begin` to `done`, or to this moment, whichever comes first."""
+        self._hidden_ns += max(0, min(done if isinstance(done, int) else self.now(), self.now()) - begin.at)
 
     def converted(self, effect: Effect, begin: float) -> None:
         """The rank's second thread has encoded or decoded rows since `begin`, by the time of day; not booked."""
@@ -199,15 +204,16 @@ Stamps = list[tuple[str, torch.cuda.Event]]
 class CudaClock(_Clock[torch.cuda.Event]):
     """Time on the current stream of a GPU rank, from events: a kernel counts where it ran, not where launched.
 
-    `end_epoch` waits for the device. Under NCCL the end of a started exchange is not known: `hidden` is then the
-    stream's time from start to wait, an upper bound.
+    `end_epoch` waits for the device. Peak memory is counted from when the clock is made.
     """
 
     def __init__(self, device: torch.device) -> None:
         super().__init__()
         self.device = device
+        torch.cuda.reset_peak_memory_stats(device)
         self._free: list[torch.cuda.Event] = []
-        self._overlaps: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        self._overlaps: list[tuple[torch.cuda.Event, torch.cuda.Event | None, torch.cuda.Event]] = []
+        self._begun: dict[torch.cuda.Event, float | None] = {}  # marks -> epoch time, once their epoch has ended
         self._capturing = False
         self._captured = set[torch.cuda.Event]()  # events of graphs, which record them anew in every epoch
 
@@ -229,17 +235,22 @@ class CudaClock(_Clock[torch.cuda.Event]):
 
     def mark(self) -> Mark:
         """When a started exchange begins, on the host and on the stream."""
-        return Mark(self.now(), self._stamp())
+        mark = Mark(self.now(), self._stamp())
+        assert mark.event is not None
+        self._begun[mark.event] = None
+        return mark
 
-    def overlapped(self, begin: Mark, done: int | None) -> None:
+    def overlapped(self, begin: Mark, done: Done) -> None:
         """Book hidden time; see `_Clock.overlapped`."""
-        if done is not None or begin.event is None:
+        if isinstance(done, int) or begin.event is None:
             super().overlapped(begin, done)
         elif self._running and not self._paused:
-            self._overlaps.append((begin.event, self._stamp()))
+            self._overlaps.append((begin.event, done, self._stamp()))
+            return
+        self._begun.pop(begin.event, None)  # type: ignore[arg-type]
 
     def peak_memory(self) -> int:
-        """Peak bytes that tensors of this process held on its device."""
+        """Peak bytes that tensors of the run held on its device."""
         return int(torch.cuda.max_memory_allocated(self.device))
 
     def _stamp(self) -> torch.cuda.Event:
@@ -257,10 +268,32 @@ class CudaClock(_Clock[torch.cuda.Event]):
         self._stamps[-1][1].synchronize()
 
     def _hidden_on_device(self) -> float:
-        total = sum(self._between(begin, end) for begin, end in self._overlaps)
+        total = self._hidden() if self._overlaps or self._begun else 0.0
         self._overlaps.clear()
         self._free.extend(event for _, event in self._stamps if event not in self._captured)
         self._stamps = []
+        return total
+
+    def _hidden(self) -> float:
+        """Seconds for which the exchanges that were waited for in this epoch were hidden, without pauses."""
+        first = self._stamps[0][1]
+        at = np.array([self._between(first, event) for _, event in self._stamps])
+        counted = np.array([bool(kind) for kind, _ in self._stamps[:-1]])
+        booked = np.concatenate([[0.0], np.cumsum(np.diff(at) * counted)])
+
+        def place(event: torch.cuda.Event) -> float:
+            """Epoch time of an event of this epoch or of the pause before it, over all epochs."""
+            return self.seconds - float(booked[-1]) + float(np.interp(self._between(first, event), at, booked))
+
+        self._begun = {event: place(event) if known is None else known for event, known in self._begun.items()}
+        total = 0.0
+        for begin, done, waited in self._overlaps:
+            known = self._begun.pop(begin)
+            longest = place(waited) - (place(begin) if known is None else known)
+            if done is not None:
+                done.synchronize()  # it is on a stream of its own
+                longest = min(longest, self._between(begin, done))
+            total += max(0.0, longest)
         return total
 
 

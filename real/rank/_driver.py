@@ -6,6 +6,7 @@ started elsewhere (`real.launch`); this module does not depend on graphs or meth
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +37,6 @@ from real.rank._agreement import Agreement
 from real.rank._background import SecondThread
 from real.rank._channel import Channel
 from real.rank._clocks import CudaClock, HostClock, Mark
-from real.rank._device_waits import DeviceWaits
 from real.rank._exchanges import start_exchange
 from real.rank._meetings import Meetings
 from real.rank._transport import Endpoint, Pending, Silence
@@ -154,13 +154,13 @@ class _Network:
         self.words = connection.words
         self.words.withdraw()
         self.doing: EffectName | None = None
-        waits = DeviceWaits(connection.words, lambda: str(self.doing))
-        self.endpoint = Endpoint(connection, clock, Channel(connection.group), device_waits=waits)
+        self.endpoint = Endpoint(connection, clock, Channel(connection.group))
+        self.endpoint.doing = lambda: self.doing
         self.meetings = Meetings(self.endpoint) if connection.batched else None
         self.endpoint.batches = self.meetings
         self.second = SecondThread(connection, clock, self.endpoint, rank.debug)
         self.agreement = Agreement(self.endpoint, rank)
-        self.unfinished = Pending(lambda: None)  # the latest all-reduce, of which a half may be left to start
+        self.advance: Callable[[], None] = lambda: None  # starts the half that is left of an all-reduce in flight
 
     def enter(self) -> None:
         """The program has reached its next effect, or its end."""
@@ -175,7 +175,7 @@ class _Network:
             return self.agreement.recv(effect, started)
         if effect.among is not None and len(effect.among) == 1:
             return Pending(effect.tensors()[0].detach().clone)
-        self.unfinished.advance()
+        self.advance()
         endpoint = self.endpoint
         if isinstance(effect, AllToAll | AllReduce | Broadcast):
             endpoint = self.agreement.collective(effect)
@@ -183,13 +183,13 @@ class _Network:
             return self.second.start(effect)
         pending = start_exchange(endpoint, effect)
         if isinstance(effect, AllReduce):
-            self.unfinished = pending
+            self.advance = pending.advance
         return pending
 
     def finish(self) -> None:
         """The program has returned: check that it has on all ranks."""
         self.enter()
-        self.unfinished.advance()
+        self.advance()
         self.words.leave("returned", "")
         self.agreement.returned()
         if self.meetings is not None:

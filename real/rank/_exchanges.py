@@ -14,6 +14,7 @@ from torch import Tensor
 from harness.effects import COUNT_BYTES, AllReduce, AllToAll, Broadcast, Effect, Received, Recv, Send, chunk_sizes
 from harness.errors import ProgramError
 from harness.rendezvous import add_in_rank_order
+from real.rank._clocks import Done
 from real.rank._transport import Endpoint, Pending, flat_bytes, from_bytes
 
 
@@ -25,40 +26,45 @@ class _RankOrderSum:
     """
 
     def __init__(self, endpoint: Endpoint, effect: AllReduce) -> None:
-        self.endpoint, self.tensor = endpoint, effect.tensor
+        self.endpoint, self.dtype, self.shape = endpoint, effect.tensor.dtype, tuple(effect.tensor.shape)
         width = effect.tensor.element_size()
         chunks = chunk_sizes(effect.tensor.numel(), endpoint.size)
         self.chunk = int(chunks[endpoint.rank])
         self.own = np.full(endpoint.size, self.chunk * width, np.int64)  # bytes of this rank's chunk, once per rank
         self.all = chunks * width  # bytes of every rank's chunk
         _check_booked(effect, endpoint, self.all + self.own)
-        self.first = endpoint.all_to_all(flat_bytes(effect.tensor), self.all, self.own)
+        self.first: Pending | None = endpoint.all_to_all(flat_bytes(effect.tensor), self.all, self.own)
         self.second: Pending | None = None
         self.watched = False
 
     def advance(self) -> None:
         """Add the chunks once they have arrived, and start to send their sum."""
-        if self.second is None:
-            rows = from_bytes(self.first.result(), self.tensor.dtype, (self.endpoint.size, self.chunk))
-            total = flat_bytes(add_in_rank_order(list(rows)))
-            self.second = self.endpoint.all_to_all(total.repeat(self.endpoint.size), self.own, self.all)
-            if self.watched:
-                self.second.watch()
+        if self.first is None:
+            return
+        rows = from_bytes(self.first.result(), self.dtype, (self.endpoint.size, self.chunk))
+        self.first = None  # with its buffers
+        total = flat_bytes(add_in_rank_order(list(rows)))
+        self.second = self.endpoint.all_to_all(total.repeat(self.endpoint.size), self.own, self.all)
+        if self.watched:
+            self.second.watch()
 
     def watch(self) -> None:
         """Record when the halves complete."""
         self.watched = True
-        self.first.watch()
+        if self.first is not None:
+            self.first.watch()
 
     def finish(self) -> Tensor:
-        """The sum, shaped as the effect's tensor."""
+        """The sum, shaped as the effect's tensor; call once."""
         self.advance()
         assert self.second is not None
-        return from_bytes(self.second.result(), self.tensor.dtype, tuple(self.tensor.shape))
+        second, self.second = self.second, None
+        return from_bytes(second.result(), self.dtype, self.shape)
 
-    def completed(self) -> int | None:
+    def completed(self) -> Done:
         """When the half in flight completed."""
-        return (self.second or self.first).completed()
+        half = self.second or self.first
+        return None if half is None else half.completed()
 
 
 def start_exchange(endpoint: Endpoint, effect: Effect) -> Pending:
@@ -141,7 +147,9 @@ def _broadcast(endpoint: Endpoint, effect: Broadcast) -> Pending:
     tensor = effect.tensor
     if tensor.numel() == 0:
         return Pending(tensor.detach().clone)
-    pending = endpoint.broadcast(flat_bytes(tensor), endpoint.members.index(effect.root))
+    root = endpoint.members.index(effect.root)
+    data = flat_bytes(tensor) if root == endpoint.rank else None
+    pending = endpoint.broadcast(data, tensor.numel() * tensor.element_size(), root)
     return pending.then(lambda data: from_bytes(data, tensor.dtype, tuple(tensor.shape)))
 
 

@@ -10,7 +10,7 @@ the next one: there is no order of sends and receives in which a batch waits for
 
 A pair has two threads: one listens to the other rank, one agrees on batches and issues them. On a GPU a pair has a
 stream, too. The same is done over gloo where it is asked for (`Connection.batched`), with a batch waited for before
-the next is begun, as a stream would: in that form it is tested. NCCL itself has not run it.
+the next is begun, as a stream would: in that form it is tested where there is no GPU.
 """
 
 from __future__ import annotations
@@ -83,6 +83,10 @@ class _Message:
     ready: Any = None
     done: futures.Future[Any] = field(default_factory=futures.Future)
 
+    def end(self) -> Any:
+        """The moment on a GPU at which the batch is done; None where it is not issued, and elsewhere."""
+        return self.done.result() if self.done.done() and self.done.exception() is None else None
+
 
 class Meetings:
     """The batches of one rank with all others.
@@ -113,7 +117,9 @@ class Meetings:
             if peer not in self._pairs:
                 self._pairs[peer] = _Pair(self.endpoint, peer, self.number)
             self._pairs[peer].events.put(message)
-        return Pending(lambda: self._result(message), lambda: self.endpoint.wait_for(message.done))
+        return Pending(
+            lambda: self._result(message), lambda: self.endpoint.wait_for(message.done), completed=message.end
+        )
 
     def _result(self, message: _Message) -> Tensor:
         try:
@@ -253,10 +259,10 @@ class _Pair:
                 for work in works:
                     work.wait(self._limit)
                 return None
+            what = f"messages with rank {self.peer}"
             for work in works:
-                work.wait()  # queues a wait on the stream
-                self.endpoint.device_waits.add(work, self.endpoint.patience)
-            end = torch.cuda.Event()
+                self.endpoint.device_waits.queue(work.wait, what, self.endpoint.patience)
+            end = torch.cuda.Event(enable_timing=True)
             end.record(self._stream)
             return end
 

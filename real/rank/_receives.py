@@ -75,7 +75,8 @@ class _Receive:
             raise Silence(f"had no answer within {3 * self.patience_s:g} s")
 
     def received(self) -> Any:
-        """What was received; raises the error of the thread if there was one."""
+        """What was received; raises the error of the thread if there was one. Call once."""
         if self._error is not None:
             raise self._error
-        return self._result
+        result, self._result = self._result, None  # the latest receive of a source is kept, to queue the next one
+        return result

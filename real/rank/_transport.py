@@ -22,7 +22,7 @@ from torch import Tensor
 from harness.effects import Group
 from harness.errors import HaloscopeError
 from real.rank._channel import Channel
-from real.rank._clocks import CudaClock, HostClock
+from real.rank._clocks import CudaClock, Done, HostClock
 from real.rank._device_waits import DeviceWaits
 from real.rank.connection import Connection, members_key
 
@@ -51,7 +51,7 @@ class Pending:
     Attributes:
         advance: starts its remaining half; to be called before the rank enters another collective.
         watch: starts to record when it completes; only for exchanges behind compute, since it costs time.
-        completed: the clock's time at which it completed; None if it has not, or where the backend does not report it.
+        completed: when it completed, as the clock understands it; None if it has not, or where that is not known.
         when_done: calls a function once `result()` does not block the host any more; only of all-to-alls.
     """
 
@@ -59,7 +59,7 @@ class Pending:
     wait: Callable[[], None] = lambda: None
     advance: Callable[[], None] = lambda: None
     watch: Callable[[], None] = lambda: None
-    completed: Callable[[], int | None] = lambda: None
+    completed: Callable[[], Done] = lambda: None
     when_done: Callable[[Callable[[], None]], None] = lambda call: call()
 
     def result(self) -> Any:
@@ -179,12 +179,13 @@ class Endpoint:
         host: the group of checks, counts and notes, always over gloo.
         members: the group of ranks; None for all.
         waiters: threads to wait in, over gloo; those of another end.
-        device_waits: keeps the deadlines of exchanges on the device; that of another end.
+        device_waits: keeps the deadlines of exchanges on the device; that of another end of this rank.
 
     Attributes:
         rank, size: this rank's number among the ranks of the group, and how many they are.
         members: the numbers of the group's ranks in the run.
         stuck: called about every second of a wait that takes longer than one.
+        doing: the effect whose exchange is started, for what is said of a wait on the device.
         batches: carries messages between two ranks; None where they are sent one by one, over gloo.
     """
 
@@ -209,10 +210,12 @@ class Endpoint:
         self.on_host = connection.backend == "gloo"
         self.stuck: Callable[[], None] = lambda: None
         self.batches: Batches | None = None
-        self.device_waits = device_waits or DeviceWaits(self.words, lambda: "an exchange")
+        self.doing: Callable[[], object] = lambda: "an exchange"
+        self.device_waits = device_waits or DeviceWaits(self.words, self.device)
         if waiters is None and self.on_host:
             waiters = futures.ThreadPoolExecutor(MOST_IN_FLIGHT, "exchange")
         self._waiters = waiters
+        self._beside: torch.cuda.Stream | None = None  # which waits for exchanges behind compute
 
     def within(self, group: Group) -> Endpoint:
         """This rank's end of a group that it belongs to; blocks until all members call it.
@@ -221,7 +224,7 @@ class Endpoint:
             Silence: they did not come in time, or another rank has failed.
         """
         if group not in self.connection.joined:
-            self._wait(_Arrival(self.connection, group), on_host=True)
+            self._wait(_Arrival(self.connection, group))
         host, channel = self._call(lambda: self.connection.join(group))
         end = Endpoint(
             self.connection,
@@ -233,7 +236,7 @@ class Endpoint:
             waiters=self._waiters,
             device_waits=self.device_waits,
         )
-        end.stuck, end.patience_s = self.stuck, self.patience_s
+        end.stuck, end.doing, end.patience_s = self.stuck, self.doing, self.patience_s
         return end
 
     def all_to_all(self, send: Tensor, sent: np.ndarray, received: np.ndarray) -> Pending:
@@ -278,10 +281,10 @@ class Endpoint:
         work = self._call(lambda: self.channel.all_reduce(total))
         return self._collective(work, lambda: total.to(self.device), keep=total)
 
-    def broadcast(self, data: Tensor, root: int) -> Pending:
-        """The root's bytes on every rank, in a new uint8 buffer as long as `data`."""
-        buffer = self.buffer(data.numel())
-        if self.rank == root:
+    def broadcast(self, data: Tensor | None, num_bytes: int, root: int) -> Pending:
+        """The root's bytes on every rank, in a new uint8 buffer [num_bytes]; `data` is needed on the root alone."""
+        buffer = self.buffer(num_bytes)
+        if data is not None:
             buffer.copy_(data)
         work = self._call(lambda: self.channel.broadcast(buffer, root))
         return self._collective(work, lambda: buffer.to(self.device), keep=buffer)
@@ -302,14 +305,14 @@ class Endpoint:
         """Every rank's host tensor, in rank order; shapes must be equal. Blocks. For checks, not for payload."""
         rows = [torch.empty_like(row) for _ in range(self.size)]
         work = self._call(lambda: self.host.gather(rows, row))
-        self._wait(work, on_host=True)
+        self._wait(work)
         return rows
 
     def exchange_counts(self, counts: Tensor) -> Tensor:
         """Send row r of int64 [size, k] to rank r; returns the rows for this rank, int64 [size, k] on the host."""
         received = torch.empty_like(counts)
         work = self._call(lambda: self.host.all_to_all(received, counts))
-        self._wait(work, on_host=True)
+        self._wait(work)
         return received
 
     # -- waiting -------------------------------------------------------------------------------------------------------
@@ -328,14 +331,20 @@ class Endpoint:
 
     def _collective(self, work: Any, finish: Callable[[], Any], keep: Tensor) -> Pending:
         """`keep`: a buffer that the backend still reads."""
-        times: list[int] = []
+        times: list[Done] = []
+        what = self.doing()
 
         def wait(keep: Tensor = keep) -> None:
-            self._wait(work, self.on_host)
+            if self.on_host:
+                self._wait(work)
+            else:  # raises if NCCL has given up the communicator
+                self._call(lambda: self.device_waits.queue(work.wait, what, self.patience))
 
         def watch() -> None:
             if self.on_host:
                 work.get_future().add_done_callback(lambda _: times.append(self.clock.now()))
+            else:
+                times.append(self._end_on_device(work))
 
         def when_done(call: Callable[[], None]) -> None:
             if self.on_host:
@@ -345,16 +354,22 @@ class Endpoint:
 
         return Pending(finish, wait, watch=watch, completed=lambda: times[0] if times else None, when_done=when_done)
 
+    def _end_on_device(self, work: Any) -> torch.cuda.Event:
+        """The event with which an exchange ends; no stream that computes waits for it."""
+        if self._beside is None:
+            self._beside = torch.cuda.Stream(self.device)
+        end = torch.cuda.Event(enable_timing=True)
+        with torch.cuda.stream(self._beside):
+            self._call(work.wait)
+            end.record(self._beside)
+        return end
+
     def wait_for(self, task: futures.Future[Any]) -> None:
         """Block until something that another thread does is done, well or not. Raises Silence as any wait does."""
-        self._wait(_Task(task), on_host=True)
+        self._wait(_Task(task))
 
-    def _wait(self, work: Any, on_host: bool) -> None:
-        """Block until `work` is done, its deadline passes, or another rank is known to have failed."""
-        if not on_host:
-            self._call(work.wait)  # queues a wait on the stream; raises if NCCL has given up the communicator
-            self.device_waits.add(work, self.patience)
-            return
+    def _wait(self, work: Any) -> None:
+        """Block until `work` is done on the host, its deadline passes, or another rank is known to have failed."""
         patience = self.patience
         deadline = time.monotonic() + patience
         while True:

@@ -114,7 +114,7 @@ class Connection:
             limit = timedelta(seconds=max(self.timeout_s, self.startup_s))
             host = payload = join_members("gloo", PrefixStore("gloo", store), group, self.rank, limit)
             if self.backend != "gloo":
-                limit = timedelta(seconds=self.timeout_s + LATER_S)
+                limit += timedelta(seconds=LATER_S)
                 payload = join_members(self.backend, PrefixStore(self.backend, store), group, self.rank, limit)
             self.joined[group] = host, payload
         return self.joined[group]
@@ -128,9 +128,7 @@ class Connection:
         assert self.store is not None
         low, high = sorted((self.rank, peer))
         store = PrefixStore(f"messages/{number}/{low}-{high}", self.store.clone())  # type: ignore[attr-defined]
-        limit = timedelta(
-            seconds=max(self.timeout_s, self.startup_s) if self.backend == "gloo" else self.timeout_s + LATER_S
-        )
+        limit = timedelta(seconds=max(self.timeout_s, self.startup_s) + (0 if self.backend == "gloo" else LATER_S))
         channel = join_members(self.backend, store, (low, high), self.rank, limit)
         self.pairs.append(channel)
         return channel
@@ -171,8 +169,8 @@ def connect(
         none = LastWords(None, rank, size)
         yield Connection(rank, size, place, "none", *limits, none, activity, None, None, None, host)
         return
-    backend = _backend(backend, place, _number(env, "LOCAL_WORLD_SIZE", size))
     store, words = _meet(env, rank, size, startup_s)
+    backend = _backend(backend, place, place.type == "cuda" and _shares_gpu(store, rank, size, place, startup_s, words))
     words.beat(store.clone())  # type: ignore[attr-defined]  # which torch's stubs lack
     groups = _join_groups(backend, PrefixStore("group", store), rank, size, timeout_s, startup_s)
     try:
@@ -223,14 +221,29 @@ def _device(name: str, local_rank: int) -> torch.device:
     return device
 
 
-def _backend(name: str, device: torch.device, local_size: int) -> str:
-    shared = device.type == "cuda" and local_size > torch.cuda.device_count()
+def _shares_gpu(store: Store, rank: int, size: int, device: torch.device, startup_s: float, words: LastWords) -> bool:
+    """Whether any two ranks have the same GPU; all ranks find the same.
+
+    Numbers of devices do not tell: a rank may see its own GPU only, as number 0, or all of its machine.
+
+    Raises:
+        RankLost: another rank failed meanwhile, or did not say its GPU within `startup_s`.
+    """
+    keys = [f"gpu/{r}" for r in range(size)]
+    store.set(keys[rank], str(torch.cuda.get_device_properties(device).uuid))
+    if not _wait(store, keys, startup_s, words):
+        raise RankLost(f"rank {rank}: not all ranks said within {startup_s:g} s which GPU they have")
+    return len(set(store.multi_get(keys))) < size
+
+
+def _backend(name: str, device: torch.device, shared: bool) -> str:
+    """The backend for payloads; `shared`: two ranks have the same GPU, which NCCL refuses."""
     if name == "auto":
         return "nccl" if device.type == "cuda" and not shared and dist.is_nccl_available() else "gloo"
     if name == "nccl" and device.type != "cuda":
         raise InputError("backend nccl needs --device cuda; use --backend gloo on CPUs")
     if name == "nccl" and shared and SHARING not in os.environ:
-        raise InputError(f"backend nccl: {local_size} ranks cannot share {torch.cuda.device_count()} GPUs; use gloo")
+        raise InputError("backend nccl: two ranks have the same GPU; use --backend gloo, or as many GPUs as ranks")
     return name
 
 
@@ -283,7 +296,7 @@ def _join_groups(
     Over NCCL the second thread of a rank has a communicator of its own, which is made when it is first used.
 
     The default group's own deadline is the longest that anything may take; `Endpoint` waits shorter. Waits on the
-    device are ended by `_device_waits`, or a while later by NCCL's watchdog.
+    device are ended by `_device_waits`, or long after by NCCL's watchdog.
     """
     _without_recorder()
     limit = timedelta(seconds=max(timeout_s, startup_s))
@@ -291,7 +304,7 @@ def _join_groups(
     schedule_gloo_threads()
     if backend == "gloo":
         return None, None
-    limit = timedelta(seconds=timeout_s + LATER_S)
+    limit += timedelta(seconds=LATER_S)
     return dist.new_group(backend=backend, timeout=limit), dist.new_group(backend=backend, timeout=limit)
 
 

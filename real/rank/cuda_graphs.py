@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from harness.errors import ProgramError
+from harness.exchanges import Diverged
 from harness.kernels.finite_rows_cuda import bad_row, refuse_late
 from harness.kernels.random import stream_word, streams_in_memory
 from harness.rank import Rank
@@ -37,15 +38,16 @@ class GraphedEpochs:
         """The loss of one epoch; see `StaticEpochs.epoch`."""
         if self._epochs is None:
             assert isinstance(rank.clock, CudaClock)
-            self._epochs = StaticEpochs(CudaGraphs(rank.device, rank.clock))
+            self._epochs = StaticEpochs(CudaGraphs(rank, rank.clock))
         return await self._epochs.epoch(rank, compute)
 
 
 class CudaGraphs:
     """The graphs of one rank; implements `harness.static_epochs.EpochSegments`."""
 
-    def __init__(self, device: torch.device, clock: CudaClock) -> None:
-        self.device, self.clock = device, clock
+    def __init__(self, rank: Rank, clock: CudaClock) -> None:
+        self.rank, self.device, self.clock = rank, rank.device, clock
+        device = rank.device
         self.stream, self.pool = torch.cuda.Stream(device), torch.cuda.graph_pool_handle()
         self.streams = _StreamTable(device)
         self._bad = bad_row(device, self.stream.cuda_stream)  # what is captured must not make it
@@ -66,8 +68,11 @@ class CudaGraphs:
         self.streams.write(keys)
 
     def ended(self) -> None:
-        """Raise ValueError if a codec of this epoch was given a row that is not finite."""
-        refuse_late(self._bad)
+        """Raise Diverged, naming rank and epoch, if a codec of this epoch was given a row that is not finite."""
+        try:
+            refuse_late(self._bad)
+        except ValueError as error:
+            raise Diverged(f"rank {self.rank.index}, epoch {self.rank.epoch}: {error}") from None
 
 
 class CudaSegment:

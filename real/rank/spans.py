@@ -19,7 +19,7 @@ from harness.effects import Component, Effect, Start, Wait, component_of
 from harness.machine import write_atomically
 from harness.running.trace import Span, Stream
 from harness.trampoline import Stepper
-from real.rank._clocks import CudaClock, HostClock, Mark, _Clock, make_clock
+from real.rank._clocks import CudaClock, Done, HostClock, Mark, _Clock, make_clock
 
 TRACE_VARIABLE = "HALOSCOPE_TRACE"
 SHORTEST_S = 1e-6  # shorter spans are dropped
@@ -88,11 +88,15 @@ class _Traced(_Clock[Any]):
         self._marks: dict[int, float] = {}  # when started exchanges began, by their mark
 
     def begin_epoch(self) -> None:
-        """Also take a first stamp to count from."""
+        """Also take a stamp to count from, anew: events far apart are compared in single precision."""
         self._effects = {}
+        origin = self._stamp()
+        self._come_to(origin)
+        self._origin = origin, time.time()
         super().begin_epoch()
-        if self._origin is None:
-            self._origin = self._stamp(), time.time()
+
+    def _come_to(self, stamp: Any) -> None:
+        """Wait until a stamp is now; it is where host and rank are the same."""
 
     def blocked(self, kind: Component) -> AbstractContextManager[None]:
         """Also record the effect."""
@@ -106,10 +110,10 @@ class _Traced(_Clock[Any]):
         self._marks[mark.at] = time.time()
         return mark
 
-    def overlapped(self, begin: Mark, done: int | None) -> None:
+    def overlapped(self, begin: Mark, done: Done) -> None:
         """Also keep a span of the exchange: on the host from its start until it was done, where that is known."""
         super().overlapped(begin, done)
-        end = time.time() - (0.0 if done is None else max(0, self.now() - done) * 1e-9)
+        end = time.time() - (max(0, self.now() - done) * 1e-9 if isinstance(done, int) else 0.0)
         effect = self.stepper.last if self.stepper is not None else None
         if isinstance(effect, Wait) and begin.at in self._marks:
             wire = effect.handle.effect
@@ -154,3 +158,6 @@ class _TracedHost(_Traced, HostClock):
 
 class _TracedCuda(_Traced, CudaClock):
     """A traced clock of a GPU rank: intervals on the stream, started exchanges as seen by the host."""
+
+    def _come_to(self, stamp: Any) -> None:
+        stamp.synchronize()

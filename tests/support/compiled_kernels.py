@@ -75,7 +75,8 @@ def call_operators() -> None:
     offsets = torch.nn.functional.pad(((33 * row_bits.long() + 7) // 8).cumsum(0), (1, 0))
     codes, side = ops.quantize_mixed(x, row_bits, offsets, 1, int(offsets[-1]))
     ops.dequantize_mixed(codes, side, row_bits, offsets, 33)
-    keyed_dropout(x, torch.arange(70), 0.5, 1)
+    for rows in (x, x.bfloat16()):
+        keyed_dropout(rows, torch.arange(70), 0.5, 1)
     side, starts = torch.tensor([[-5.0, 5.0], [0.0, 1.0]]), torch.tensor([0, 40, 70])
     codes, _ = ops.bucket_encode(x, side, starts, 4, True)
     ops.bucket_decode(codes, side, starts, 4, 33)

@@ -14,6 +14,9 @@ from harness.rank import Rank
 from tests.support.background import halved
 from tests.support.messages import counts, rows
 
+LONG = 100_003
+"""Elements of a sum, as many as no other tensor of a test program has."""
+
 
 async def freed(rank: Rank) -> list[int]:
     """Tensors of background exchanges that are still alive after the wait, without the help of the cycle collector."""
@@ -68,4 +71,19 @@ async def let_go(rank: Rank) -> list[list[str]]:
         rank.clock.end_epoch()
         found.append(alive)
     gc.enable()
+    return found
+
+
+async def left_of_sums(rank: Rank) -> list[int]:
+    """Tensors as large as a sum over ranks that are alive behind it, when the program refers to none any more."""
+    found = []
+    for rank.epoch, started in enumerate((False, True)):
+        rank.clock.begin_epoch()
+        summed = rank.all_reduce(rows(rank, LONG), label="sum")
+        total = await rank.wait(await rank.start(summed)) if started else await summed
+        assert total.numel() == LONG
+        del summed, total
+        rank.clock.end_epoch()
+        held = [each for each in gc.get_objects() if type(each) is Tensor]
+        found.append(sum(abs(each.untyped_storage().nbytes() - 4 * LONG) < 100 for each in held))
     return found

@@ -32,7 +32,7 @@ from real.rank.health import end_process
 from tests.support.background import halved
 from tests.support.group_slips import killed_in_group, one_call_less, other_members, other_shape_in_group
 from tests.support.heap import kept_by_collectives
-from tests.support.lifetimes import freed, let_go
+from tests.support.lifetimes import freed, left_of_sums, let_go
 from tests.support.messages import counts, crossed, killed_between, rows, show
 from tests.support.slips import slips
 
@@ -370,6 +370,7 @@ def main(name: str, folder: Path, timeout_s: float, device: str = "cpu", backend
                     "sums": run_program(sums, connection, deterministic=False),
                     "freed": run_program(freed, connection),
                     "let go": run_program(let_go, connection),
+                    "left of sums": [run_program(left_of_sums, connection, deterministic=d) for d in (True, False)],
                     "heap": run_program(kept_by_collectives, connection),
                     "threads": [thread.name for thread in threading.enumerate()],
                 }

@@ -6,18 +6,22 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from harness.codecs import LinearRows, MixedRows, StochasticRows
 from harness.graphs import Block
 from harness.kernels import _dropout_cuda as dropout_cuda
 from harness.kernels import _quantize_cuda as quantize_cuda
+from harness.kernels import dropout
 from harness.kernels._quantize_torch import quantize_linear_torch, quantize_torch
 from harness.kernels.dropout import keyed_dropout
+from harness.kernels.relu_dropout import relu_dropout
 from harness.nn import aggregate, aggregate_weighted
 from tests.conftest import REPOSITORY
 from tests.support.kernel_devices import INTERPRETED, VARIABLE, KernelDevice, small_tiles
@@ -100,6 +104,24 @@ def test_dropout_masks_are_those_of_the_cpu(where: KernelDevice, p: float, dtype
     with where.kernels():
         found = keyed_dropout(where.there(x), where.there(nodes), p, -4)
     assert torch.equal(found.cpu(), keyed_dropout(x, nodes, p, -4))
+
+
+@pytest.mark.parametrize("apply", [keyed_dropout, relu_dropout])
+def test_bfloat16_is_dropped_by_the_kernel_and_rounded_once(
+    where: KernelDevice, apply: Callable[[Tensor, Tensor, float, int], Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch's operators would draw with 64-bit integers, in many passes."""
+    monkeypatch.setattr(dropout, "dropout_rows_torch", None)
+    x = torch.randn(60, 70, generator=torch.Generator().manual_seed(1)).bfloat16()
+    x[0, :4] = torch.tensor([math.nan, math.inf, -math.inf, -0.0])
+    nodes = torch.arange(60) * 10**12
+    with where.kernels():
+        found = apply(where.there(x), where.there(nodes), 0.3, -4).cpu()
+    expected = apply(x, nodes, 0.3, -4)
+    assert found.dtype == torch.bfloat16
+    assert torch.equal(found == 0, expected == 0)
+    rtol = 2**-7 if INTERPRETED else 0.0  # Triton's interpreter cuts bits off where GPUs round
+    torch.testing.assert_close(found, expected, rtol=rtol, atol=0, equal_nan=True)
 
 
 def test_sums_and_their_gradients_are_those_of_the_cpu(where: KernelDevice) -> None:

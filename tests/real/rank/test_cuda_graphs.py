@@ -9,9 +9,14 @@ import torch
 
 from harness.config import RunConfig
 from harness.errors import InputError
+from harness.exchanges import Diverged
+from harness.kernels.finite_rows_cuda import NONE
 from harness.methods.registry import parse_method
+from harness.rank import Rank
 from harness.running import open_run, run
 from harness.running.results import Result
+from real.launch._supervisor import HOPELESS
+from real.rank.cuda_graphs import CudaGraphs
 from tests.conformance.test_drivers import config
 from tests.support.real_rows import run_in_turn
 from tests.support.settings import rows
@@ -67,6 +72,19 @@ def test_methods_whose_epochs_differ_are_refused() -> None:
 def test_graphs_are_of_gpus(others: dict[str, str], why: str) -> None:
     with pytest.raises(InputError, match=f"cuda-graphs.* {why}"):
         run(config("vanilla", **{**others, "cuda_graphs": True}))
+
+
+def test_rows_that_are_not_finite_are_divergence() -> None:
+    """Kernels of graphs write such a row down; the run has diverged then, and is not started again."""
+    graphs = object.__new__(CudaGraphs)  # without a GPU
+    graphs.rank, graphs._bad = Rank(1, 2), torch.full((1,), NONE)
+    graphs.rank.epoch = 7
+    graphs.ended()
+    graphs._bad.fill_(3)
+    with pytest.raises(Diverged, match=r"^rank 1, epoch 7: .*row 3 .*nan or inf"):
+        graphs.ended()
+    assert Diverged.__name__ in HOPELESS
+    graphs.ended()  # only once
 
 
 def test_some_rows_are_static() -> None:

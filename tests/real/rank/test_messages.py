@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -12,6 +14,8 @@ from harness.effects import Effect, Recv, Send
 from harness.errors import ProgramError
 from harness.rank import Rank
 from real.rank._messages import NOTE_BYTES, MessageStream, MessageStreams, Note, compare_notes
+from real.rank._receives import Receives
+from real.rank._transport import Pending
 
 E = TypeVar("E", bound=Effect)
 
@@ -84,3 +88,14 @@ def test_nothing_is_complained_of_where_all_was_received() -> None:
     here.received[0].add(_recv("a"), False)
     assert here.complaint(1, torch.stack([there.sent_table(2)[1], MessageStreams.none().sent_table(2)[1]])) == ""
     assert there.complaint(0, torch.stack([MessageStreams.none().sent_table(2)[0], here.sent_table(2)[0]])) == ""
+
+
+def test_a_finished_receive_keeps_no_rows() -> None:
+    """The latest one of a source is kept, so that the next can queue behind it; its rows are the program's alone."""
+    receives = Receives()
+    pending = receives.start(1, lambda: None, lambda: Pending(lambda: torch.ones(5)), 20.0)
+    rows = pending.result()
+    kept = weakref.ref(rows)
+    del rows
+    gc.collect()
+    assert kept() is None and not receives.under_way(1)

@@ -6,6 +6,7 @@ import json
 import re
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from harness import loopback
 from harness.effects import Rows
@@ -22,7 +24,8 @@ from real.launch import launch
 from real.launch._launcher import RankFailed
 from real.rank import run_program
 from real.rank._transport import flat_bytes, from_bytes
-from real.rank.connection import SHARING, _backend, connect
+from real.rank.connection import SHARING, _backend, _shares_gpu, connect
+from real.rank.health import LastWords, RankLost
 from tests.support import programs
 from tests.support.heap import EPOCHS
 
@@ -76,6 +79,10 @@ class TestThreeRanks:
     def test_only_the_program_holds_tensors(self, tour: list[Any]) -> None:
         """Not the driver, while the program computes: they are most of the memory of some layers."""
         assert [answers["let go"] for answers in tour] == [[[]] * 3] * 3
+
+    def test_finished_sums_keep_no_buffers(self, tour: list[Any]) -> None:
+        """In rank order and in the library's, awaited at once and started: until the next sum would be too long."""
+        assert [answers["left of sums"] for answers in tour] == [[[0, 0], [0, 0]]] * 3
 
     def test_collectives_keep_nothing_in_the_heap(self, tour: list[Any]) -> None:
         """Such as torch's record of each with its Python stack: 0.6 KiB, of the last 2,000."""
@@ -359,29 +366,47 @@ def test_bad_environment_is_one_line(monkeypatch: pytest.MonkeyPatch, variables:
 
 
 @pytest.mark.parametrize(
-    ("name", "device", "local_size", "expected"),
+    ("name", "device", "shared", "expected"),
     [
-        ("auto", "cpu", 4, "gloo"),
-        ("gloo", "cuda", 1, "gloo"),
-        ("auto", "cuda", 2, "nccl"),
-        ("auto", "cuda", 3, "gloo"),  # two ranks share a GPU
-        ("nccl", "cuda", 3, "cannot share 2 GPUs"),
-        ("nccl", "cpu", 1, "needs --device cuda"),
+        ("auto", "cpu", False, "gloo"),
+        ("gloo", "cuda", False, "gloo"),
+        ("auto", "cuda", False, "nccl"),
+        ("auto", "cuda", True, "gloo"),
+        ("nccl", "cuda", True, "two ranks have the same GPU"),
+        ("nccl", "cpu", False, "needs --device cuda"),
     ],
 )
 def test_backend_follows_the_device(
-    monkeypatch: pytest.MonkeyPatch, name: str, device: str, local_size: int, expected: str
+    monkeypatch: pytest.MonkeyPatch, name: str, device: str, shared: bool, expected: str
 ) -> None:
     monkeypatch.delenv(SHARING, raising=False)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
     if " " in expected:
         with pytest.raises(InputError, match=expected):
-            _backend(name, torch.device(device), local_size)
+            _backend(name, torch.device(device), shared)
     else:
-        assert _backend(name, torch.device(device), local_size) == expected
+        assert _backend(name, torch.device(device), shared) == expected
     monkeypatch.setenv(SHARING, "1")
-    assert device == "cpu" or _backend("nccl", torch.device(device), 3) == "nccl"
+    assert device == "cpu" or _backend("nccl", torch.device(device), True) == "nccl"
+
+
+def test_the_library_starts_exchanges_without_waiting() -> None:
+    """By default, which `Channel` relies on: options differ by version."""
+    for options in (torch.distributed.AllToAllOptions, torch.distributed.AllreduceOptions):
+        assert options().asyncOp  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("gpus", "shared"), [("abcd", False), ("abab", True), ("aaaa", True)])
+def test_ranks_share_a_gpu_if_it_is_the_same_one(monkeypatch: pytest.MonkeyPatch, gpus: str, shared: bool) -> None:
+    """Not if each sees one GPU only: under Slurm each may see its own, as number 0."""
+    store, device = HashStore(), torch.device("cuda:0")
+    words = LastWords(store, 0, len(gpus))
+    for rank, gpu in reversed(list(enumerate(gpus))):
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _, gpu=gpu: SimpleNamespace(uuid=gpu))
+        if rank:
+            with pytest.raises(RankLost, match="which GPU"):  # the first ranks are still missing
+                _shares_gpu(store, rank, len(gpus), device, 0.0, words)
+    assert _shares_gpu(store, 0, len(gpus), device, 5.0, words) == shared
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
