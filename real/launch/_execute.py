@@ -42,6 +42,7 @@ from harness.running.results import RankEpoch, RankResult, environment
 from harness.trampoline import Program
 from real import lab
 from real.lab import HostSetup, ThisMachine
+from real.launch._compared import data_compared, settings_compared
 from real.launch._fork_server import running_server
 from real.launch._launcher import RankFailed, launch, preload
 from real.launch._supervisor import supervise
@@ -215,8 +216,8 @@ def run_rank(
     """Run this process's rank; rank 0 returns the outcome and the data it was computed on, other ranks None.
 
     Raises:
-        InputError: the run has another number of ranks than parts, or whatever `plan_of`, `make_job` and `connect`
-            refuse.
+        InputError: the run has another number of ranks than parts, the ranks' settings or data differ, or whatever
+            `plan_of`, `make_job` and `connect` refuse.
         HaloscopeError: see `real.rank.run_program`.
     """
     with connection.connect(
@@ -225,6 +226,7 @@ def run_rank(
         timeout_s=config.run.timeout,
         startup_s=config.run.startup_timeout,
         prepare_s=config.run.prepare_timeout,
+        facts=settings_compared(config, checkpoints),
     ) as connected:
         if connected.size != config.cut.parts:
             raise InputError(
@@ -233,6 +235,7 @@ def run_rank(
             )
         with connected.host_by_host():
             job, prepared = make_job(plan_of(config), progress, checkpoints)
+        connected.agree_on_data(data_compared(prepared))
         machine.keep_heap(prepared.largest_tensor(job.model))
         epochs = _graphed_epochs() if config.run.cuda_graphs else None
         debug = os.environ.get("HALOSCOPE_DEBUG") == "1"
