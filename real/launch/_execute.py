@@ -212,8 +212,13 @@ def run_rank(
     progress: Callable[[RankEpoch], None] | None = None,
     checkpoints: Checkpoints | None = None,
     keep: Callable[[int, RankEpoch], None] | None = None,
+    known: Callable[[Prepared], None] | None = None,
 ) -> tuple[LaunchOutcome, Prepared] | None:
     """Run this process's rank; rank 0 returns the outcome and the data it was computed on, other ranks None.
+
+    Args:
+        keep: called on every rank with its index and each of its records.
+        known: called once the data are prepared, before they are compared with those of other ranks.
 
     Raises:
         InputError: the run has another number of ranks than parts, the ranks' settings or data differ, or whatever
@@ -235,6 +240,8 @@ def run_rank(
             )
         with connected.host_by_host():
             job, prepared = make_job(plan_of(config), progress, checkpoints)
+        if known is not None:
+            known(prepared)
         connected.agree_on_data(data_compared(prepared))
         machine.keep_heap(prepared.largest_tensor(job.model))
         epochs = _graphed_epochs() if config.run.cuda_graphs else None

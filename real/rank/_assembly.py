@@ -77,6 +77,10 @@ class Assembly:
     size: int
     hosted: bool
 
+    def beat(self) -> None:
+        """From now on show the others that this process runs (`LastWords.beat`)."""
+        self.words.beat(PrefixStore("words", self.store.clone()))  # type: ignore[attr-defined]  # not in torch's stubs
+
     def agree(self, what: str, facts: Mapping[str, str], limit_s: float, late: str) -> None:
         """Compare facts of all ranks; blocks until all have called this.
 

@@ -177,13 +177,14 @@ def connect(
         batched: see `Connection`; None: over NCCL, where it cannot be False.
         facts: name -> value of whatever must be equal on all ranks, which is compared before anything else.
 
+    SIGTERM that follows the failure of another rank, as an agent of torchrun sends it, is raised as that failure.
     After an error the group is not destroyed: that would wait for exchanges in flight, which never complete with a dead
     or frozen rank. End the process with `real.rank.health.end_process`, which closes its connections.
 
     Raises:
         InputError: a variable is missing or malformed, there is no such device or backend, on this rank or another, or
             the ranks do not run the same.
-        RankLost: not all ranks joined within `startup_s`.
+        RankLost: not all ranks joined within `startup_s`, or another rank had failed when SIGTERM ended this one.
     """
     follows, env = follow_launcher(), os.environ
     activity, launched = Activity(follows), follows is not None
@@ -199,7 +200,7 @@ def connect(
     assembly, place, backend = _meet(env, rank, size, device, backend, asked, startup_s, launched)
     words = assembly.words
     try:
-        words.beat(PrefixStore("words", assembly.store.clone()))  # type: ignore[attr-defined]  # not in torch's stubs
+        assembly.beat()
         groups = _join_groups(backend, PrefixStore("group", assembly.store), rank, size, timeout_s, startup_s)
         in_batches = backend == "nccl" or bool(batched)
         connection = Connection(
@@ -208,7 +209,10 @@ def connect(
         yield connection
     except BaseException as error:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):  # a signal, to this rank or to all: nobody's failure
-            words.leave("lost", "was ended by SIGTERM" if isinstance(error, Terminated) else "was interrupted")
+            how = "was ended by SIGTERM" if isinstance(error, Terminated) else "was interrupted"
+            words.leave("lost", how)
+            if isinstance(error, Terminated) and (culprit := words.hindrance()) is not None:
+                raise RankLost(f"{culprit} (rank {rank} {how})", culprit.kind) from error
         elif not isinstance(error, RankLost):
             words.leave("failed", blame(error), type(error).__name__)
         raise

@@ -48,7 +48,15 @@ T = TypeVar("T")
 
 
 class RankLost(HaloscopeError):
-    """Another rank failed, died, froze or returned; the message names it."""
+    """Another rank failed, died, froze or returned; the message names it.
+
+    Attributes:
+        kind: the class name of that rank's error; empty where it left none.
+    """
+
+    def __init__(self, message: str, kind: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class Words(msgspec.Struct, frozen=True):
@@ -175,7 +183,7 @@ class LastWords:
             time.sleep(0.05)
             culprit = self.hindrance()
         if culprit is not None:
-            return RankLost(f"{culprit} (rank {self.rank} {reason})")
+            return RankLost(f"{culprit} (rank {self.rank} {reason})", culprit.kind)
         heard = self.heard()
         said = [f"rank {self.rank} {reason}", *(str(heard[r]) for r in sorted(heard))]
         if self.deaf:

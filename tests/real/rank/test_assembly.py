@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -33,11 +33,10 @@ class _Counting:
 
 
 @pytest.fixture
-def store() -> Iterator[Callable[[], Store]]:
+def store() -> Callable[[], Store]:
     """Connections to one empty store."""
     first = TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=10), wait_for_workers=False)
-    yield lambda: PrefixStore("haloscope", first.clone())
-    del first
+    return lambda: PrefixStore("haloscope", first.clone())
 
 
 def _meet(
@@ -114,6 +113,17 @@ def test_ranks_that_do_not_come_are_named_on_all(store: Callable[[], Store]) -> 
     for rank, future in zip((0, 2), found, strict=True):
         with pytest.raises(RankLost, match=f"rank {rank}: rank 1, 3 did not come within 1 s"):
             future.result()
+
+
+def test_a_rank_that_runs_is_heard(store: Callable[[], Store]) -> None:
+    """Its counting is where others look for it, so that a slow rank is told from a frozen one."""
+    first, second = (found.result()[0] for found in _meet(store, 2, lambda rank: {}))
+    assert first.words.beats([1]) == {}
+    second.beat()
+    deadline = time.monotonic() + 10
+    while not first.words.beats([1]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert first.words.beats([1])
 
 
 def test_data_are_waited_for_until_every_host_has_them(store: Callable[[], Store]) -> None:
