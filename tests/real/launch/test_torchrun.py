@@ -125,3 +125,38 @@ def test_a_failure_without_epochs_replaces_nothing(tmp_path: Path) -> None:
     with Agents(tmp_path, 2, [("rank.py", *SMALL, "--quiet", "--epochs", "3")]) as agents:
         assert agents.wait() == [1]
     assert json.dumps(result_in(tmp_path)) == json.dumps(done)
+
+
+REJOINING = """
+import os, sys, time
+from harness.running import _training
+from real.__main__ import main
+from real.rank.health import end_process
+
+record = _training._record
+first = not os.path.exists("failed")
+open("count" + os.environ["RANK"], "w").write(os.environ["TORCHELASTIC_RESTART_COUNT"])
+
+def fail_once(rank, epoch, *rest):
+    if epoch == 2 and first:
+        if rank.index == 0:
+            time.sleep(60)  # healthy, until its agent learns that the other one joins again
+        open("failed", "w").close()
+        raise ValueError("made up")
+    return record(rank, epoch, *rest)
+
+_training._record = fail_once
+end_process(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.processes
+def test_agents_that_count_restarts_differently_meet_again(tmp_path: Path) -> None:
+    """The agent of the rank that fails counts a restart; that of a healthy rank joins again without counting."""
+    (tmp_path / "rank.py").write_text(REJOINING)
+    words = ("rank.py", *SMALL, "--quiet", "--epochs", "4")
+    with Agents(tmp_path, 1, [words, words], restarts=2) as agents:
+        assert agents.wait(150) == [0, 0]
+    assert sorted((tmp_path / f"count{rank}").read_text() for rank in range(2)) == ["0", "1"]
+    record = result_in(tmp_path)
+    assert record["state"] == "done" and len(record["epochs"]) == 4
