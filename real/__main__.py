@@ -1,6 +1,7 @@
 """One rank of a run: `torchrun -m real` with the flags of `haloscope run`, or what our own launcher starts.
 
-    torchrun --nnodes 2 --nproc-per-node 8 -m real --dataset ogb:ogbn-products --method bns-gcn:p=0.1
+    torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint FIRST_HOST:29500 -m real
+        --dataset ogb:ogbn-products --method bns-gcn:p=0.1
     python -m real --config FILE.json --result FILE --progress FILE        (the launcher)
     python -m real --fork                                                  (the process it forks ranks from)
 

@@ -45,7 +45,7 @@ class _Arrival(msgspec.Struct):
     error: str = ""  # why it cannot run
 
 
-class Verdict(msgspec.Struct):
+class _Verdict(msgspec.Struct):
     """What rank 0 tells all ranks.
 
     Attributes:
@@ -103,8 +103,8 @@ class Assembly:
     def _announce(self, what: str, arrival: _Arrival) -> None:
         self.store.set(f"{what}/rank/{self.rank}", msgspec.json.encode(arrival).decode())
 
-    def _verdict(self, what: str) -> Verdict:
-        return msgspec.json.decode(self.store.get(f"{what}/verdict"), type=Verdict)
+    def _verdict(self, what: str) -> _Verdict:
+        return msgspec.json.decode(self.store.get(f"{what}/verdict"), type=_Verdict)
 
     def _decide(self, what: str, limit_s: float) -> None:
         """Publish what follows from what all ranks say. On rank 0."""
@@ -116,7 +116,7 @@ class Assembly:
             verdict = compared([said[key] for key in keys])
         else:
             tokens = [said[key].token if key in said else "" for key in keys]
-            verdict = Verdict(tokens, lost=[rank for rank, key in enumerate(keys) if key not in said])
+            verdict = _Verdict(tokens, lost=[rank for rank, key in enumerate(keys) if key not in said])
         self.store.set(f"{what}/verdict", msgspec.json.encode(verdict).decode())
 
     def _missing(self, what: str) -> list[int]:
@@ -124,7 +124,7 @@ class Assembly:
         found = present(self.store, keys)
         return [rank for rank, key in enumerate(keys) if key not in found]
 
-    def _accept(self, what: str, verdict: Verdict | None, late: str) -> None:
+    def _accept(self, what: str, verdict: _Verdict | None, late: str) -> None:
         """Raise the error of a verdict, if it has one; None: there was none in time."""
         lost = (self._missing(what) or [0]) if verdict is None else verdict.lost
         if verdict is not None and (verdict.error or lost) and not self.hosted:
@@ -210,7 +210,7 @@ def _assembly(store: Store, name: str, rank: int, size: int, hosted: bool) -> As
     return Assembly(store, words, rank, size, hosted)
 
 
-def _follow(store: Store, rank: int, size: int, arrival: _Arrival, limit_s: float) -> tuple[Assembly, Verdict | None]:
+def _follow(store: Store, rank: int, size: int, arrival: _Arrival, limit_s: float) -> tuple[Assembly, _Verdict | None]:
     """Join the attempt that rank 0 has begun last, until one of its verdicts has this rank's token.
 
     What ranks of an earlier attempt have left says nothing about this one, so that failures are not looked for.
@@ -232,19 +232,19 @@ def _follow(store: Store, rank: int, size: int, arrival: _Arrival, limit_s: floa
     return found, None
 
 
-def compared(said: Sequence[_Arrival]) -> Verdict:
+def compared(said: Sequence[_Arrival]) -> _Verdict:
     """The verdict on what all ranks say, in rank order."""
     tokens = [arrival.token for arrival in said]
     failed = [rank for rank, arrival in enumerate(said) if arrival.error]
     if failed:
-        return Verdict(tokens, error=f"rank {failed[0]} on {said[failed[0]].host}: {said[failed[0]].error}")
+        return _Verdict(tokens, error=f"rank {failed[0]} on {said[failed[0]].host}: {said[failed[0]].error}")
     names = dict.fromkeys(name for arrival in said for name in arrival.facts)
     differ = [name for name in names if len({arrival.facts.get(name) for arrival in said}) > 1]
     if differ:
         shown = [_difference(name, said) for name in differ[:MOST_DIFFERENCES]]
         more = [f"{len(differ) - len(shown)} more"] if len(differ) > len(shown) else []
-        return Verdict(tokens, error=f"the ranks do not run the same: {'; '.join([*shown, *more])}")
-    return Verdict(tokens, "nccl" if all(arrival.backend == "nccl" for arrival in said) else "gloo")
+        return _Verdict(tokens, error=f"the ranks do not run the same: {'; '.join([*shown, *more])}")
+    return _Verdict(tokens, "nccl" if all(arrival.backend == "nccl" for arrival in said) else "gloo")
 
 
 def _difference(name: str, said: Sequence[_Arrival]) -> str:
