@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,10 +20,8 @@ import torch
 
 from harness import machine
 from harness.config import RunConfig, is_lab, parse_lab
-from harness.effects import Received, Rows
 from harness.errors import InputError
 from harness.exchanges import Diverged
-from harness.rank import Rank
 from harness.running import (
     Checkpoints,
     Epochs,
@@ -39,15 +36,15 @@ from harness.running import (
     threads_per_rank,
 )
 from harness.running.results import RankEpoch, RankResult, environment
-from harness.trampoline import Program
 from real import lab
 from real.lab import HostSetup, ThisMachine
 from real.launch._compared import data_compared, settings_compared
 from real.launch._fork_server import running_server
+from real.launch._gathered import gathered_records
 from real.launch._launcher import RankFailed, launch, preload
 from real.launch._supervisor import supervise
 from real.launch.spare import SpareProcess
-from real.rank import connection, overhead, run_program
+from real.rank import connection, run_program
 
 
 class LaunchOutcome(msgspec.Struct):
@@ -250,7 +247,7 @@ def run_rank(
         neighbours = config.cut.parts if alone else int(os.environ.get("LOCAL_WORLD_SIZE", config.cut.parts))
         with cpu_threads(threads_per_rank(config, neighbours)), _spare(config, connected.rank) as spare:
             gathered = run_program(
-                _gathered(program(replace(job, spare=spare, keep=keep, epochs=epochs)), connected.host),
+                gathered_records(program(replace(job, spare=spare, keep=keep, epochs=epochs)), connected.host),
                 connected,
                 seed=config.training.seed,
                 deterministic=config.run.deterministic,
@@ -291,27 +288,6 @@ def torchrun_config(config: RunConfig, size: int, parts_given: bool) -> RunConfi
     if is_lab(config.cluster.name):
         raise InputError(f"--cluster {config.cluster.name}: haloscope run --mode real builds labs, torchrun does not")
     return config.changed(mode="real", parts=config.cut.parts if parts_given else size)
-
-
-def _gathered(inner: Program, host: int) -> Program:
-    """The program, followed by a gather of every rank's record and machine at rank 0 (None elsewhere)."""
-
-    async def gather(rank: Rank) -> list[tuple[RankResult, int]] | None:
-        result = await inner(rank)
-        result.facts.update(overhead(rank.clock, rank.device))
-        record = msgspec.msgpack.encode((result, host))
-        with rank.off_the_clock("the last steps"):
-            data = torch.frombuffer(bytearray(record), dtype=torch.uint8).to(rank.device)
-            send = np.zeros(rank.size, np.int64)
-            send[0] = len(record)
-            received: Received = await rank.all_to_all([Rows(data, send, None)], label="records")
-        if rank.index != 0:
-            return None
-        pieces = received.tensors[0].cpu().split(received.counts[0].tolist())
-        kind: Any = tuple[RankResult, int]
-        return [msgspec.msgpack.decode(piece.numpy().tobytes(), type=kind) for piece in pieces]
-
-    return gather
 
 
 def _follow(file: Path, progress: Callable[[RankEpoch], None] | None) -> Callable[[], None]:
