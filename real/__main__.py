@@ -1,17 +1,19 @@
 """One rank of a run: `torchrun -m real` with the flags of `haloscope run`, or what our own launcher starts.
 
-    torchrun --nnodes 2 --nproc-per-node 8 -m real --dataset ogb:ogbn-products --method bns-gcn:p=0.1
+    torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint FIRST_HOST:29500 -m real
+        --dataset ogb:ogbn-products --method bns-gcn:p=0.1
     python -m real --config FILE.json --result FILE --progress FILE        (the launcher)
     python -m real --fork                                                  (the process it forks ranks from)
 
 Exit codes: 0 done, 1 the program failed, 2 bad input; of rank 0 under torchrun also 3: it was
-asked to stop and has written a checkpoint.
+asked to stop and has written a checkpoint. 143: SIGTERM has ended it.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -41,6 +43,15 @@ def main(argv: Sequence[str]) -> int:
         return 0
     try:
         return _launched(argv) if "--result" in argv else _torchrun(argv)
+    except SystemExit as stop:  # argparse; SIGTERM, after which an orderly exit would wait for exchanges in flight
+        code = stop.code if isinstance(stop.code, int) else 1
+        if code == 128 + signal.SIGTERM:
+            print(
+                "; ".join([f"{ERROR_PREFIX}ended by SIGTERM", *getattr(stop, "__notes__", [])]),
+                file=sys.stderr,
+                flush=True,
+            )
+        return code
     except (Exception, KeyboardInterrupt) as error:
         if os.environ.get("HALOSCOPE_DEBUG") == "1":
             traceback.print_exc()
@@ -79,13 +90,12 @@ def _torchrun(argv: Sequence[str]) -> int:
     from harness.commands.arguments import config_of, parse_arguments
     from harness.commands.cells import deliver, json_target, writable
     from harness.commands.run import checkpoints_of, exit_code, report, stoppable
-    from harness.running import finish, open_run
-    from harness.running.results import Result, ResultFile, load_result
-    from harness.trampoline import blame
-    from real.launch import run_rank, torchrun_config
+    from harness.running import finish, open_run, with_room
+    from harness.running.results import ResultFile, load_result
+    from real.launch import KeptRecords, run_rank, torchrun_config
 
     args = parse_arguments(["run", *argv])
-    size = os.environ.get("WORLD_SIZE", "1")
+    size, rank = os.environ.get("WORLD_SIZE", "1"), os.environ.get("RANK", "0")
     config = torchrun_config(config_of(args), int(size) if size.isdigit() else 1, _names_parts(args))
     writable(args.out, folder=True)
     json_target(args.json)
@@ -95,18 +105,20 @@ def _torchrun(argv: Sequence[str]) -> int:
     if checkpoints is not None and _restarted():
         checkpoints = replace(checkpoints, resume=True)
     file = ResultFile(config, args.out)
-    with stoppable(checkpoints) as options, file if os.environ.get("RANK", "0") == "0" else nullcontext() as mine:
+    with stoppable(checkpoints) as options, file if rank == "0" else nullcontext() as mine:
+        inputs = {} if mine is None else open_run(config).inputs()  # before they are read
+        kept = KeptRecords(config, file.path, int(rank) if rank.isdigit() else 0)
         try:
-            returned = run_rank(config, checkpoints=options)
-        except Exception as error:
-            if mine is not None and not isinstance(error, InputError):
-                with suppress(InputError):  # the run's own error is the one to be raised
-                    mine.write(Result(config, "failed", [], message=" ".join(blame(error).split())))
+            returned = run_rank(config, with_room(mine, None), options, kept.keep, kept.prepare)
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            with suppress(InputError):  # the run's own error is the one to be raised
+                kept.leave(mine, error, inputs)
             raise
         if returned is None:
             return 0
         outcome, prepared = returned
-        file.write(replace(finish(config, prepared, outcome.execution()), inputs=open_run(config).inputs()))
+        file.write(replace(finish(config, prepared, outcome.execution()), inputs=inputs))
+        kept.remove()
     record = load_result(file.path)
     deliver(record, report(record, f"result: {file.path}"), args.json, args.quiet)
     return exit_code(record)

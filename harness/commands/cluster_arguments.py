@@ -65,7 +65,7 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
         "nodes": (1, "nodes"),
         "gpus-per-node": (0, "GPUs of each node, one rank on each"),
         "ranks-per-node": (1, "ranks of each node without GPUs"),
-        "cpus-per-node": (0, "CPU cores of each node; 0 leaves it to the scheduler"),
+        "cpus-per-node": (0, "CPU cores of each node; 0: whole nodes of Slurm, and what Kubernetes gives"),
     }
     for flag, (default, text) in counts.items():
         parser.add_argument(

@@ -25,12 +25,13 @@ from harness.config._records import (
     ModelConfig,
     TrainingConfig,
 )
-from harness.config._spec import RUN_SETTINGS, RunConfig, check, from_mapping, from_toml, laid_over
+from harness.config._spec import BESIDE_RUNS, RUN_SETTINGS, RunConfig, check, from_mapping, from_toml, laid_over
 from harness.config._typed import COMMAND_DEFAULTS
 
 __all__ = [
     "ACKNOWLEDGED",
     "AHEAD_BYTES",
+    "BESIDE_RUNS",
     "COMMAND_DEFAULTS",
     "ClusterConfig",
     "CutConfig",

@@ -10,7 +10,8 @@ from harness.running._evaluation import Judge, whole_graph
 from harness.running._job import Checkpoints, Epochs, Execution, Job, Progress
 from harness.running._opened import Driver, OpenedRun, Plan, data_inputs, open_run, plan_of
 from harness.running._prepare import Prepared, cuts_by, prepare
-from harness.running._runner import finish, make_job, run, run_opened
+from harness.running._recorded import RecordedEpochs
+from harness.running._runner import cut_short, finish, leave_result, make_job, run, run_opened, with_room
 from harness.running._threads import cpu_threads, threads_per_rank
 from harness.running._training import program
 
@@ -25,11 +26,14 @@ __all__ = [
     "Plan",
     "Prepared",
     "Progress",
+    "RecordedEpochs",
     "cpu_threads",
+    "cut_short",
     "cuts_by",
     "data_inputs",
     "finish",
     "last_epochs",
+    "leave_result",
     "make_job",
     "open_run",
     "plan_of",
@@ -40,4 +44,5 @@ __all__ = [
     "started_anew",
     "threads_per_rank",
     "whole_graph",
+    "with_room",
 ]

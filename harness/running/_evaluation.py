@@ -6,6 +6,7 @@ evaluates on the whole graph while training continues (`SpareJudge`). Neither is
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,7 +51,8 @@ async def make_judge(rank: Rank, job: Job, part: Part, model: GNN, state: Any) -
     if rank.shapes_only or job.config.run.eval_every < 0:
         return None
     if job.config.run.evaluate == "spare":
-        return SpareJudge(job.spare, job.config)
+        limits = job.config.run.prepare_timeout, job.config.run.startup_timeout
+        return SpareJudge(job.spare, limits)
     method = job.method.exact() or Vanilla(layer0="auto")
     if job.config.data.protocol == "transductive" and job.method.facts.cut != "overlap":
         if isinstance(state, EdgeCutState) and (state.z0 is not None or state.halo_x is not None):
@@ -87,38 +89,63 @@ class Judge:
         """Do nothing: no evaluation is pending."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class SpareJudge:
     """Submits evaluations to the spare process of rank 0; the other ranks only synchronise with rank 0.
 
     Attributes:
         submitted: epochs whose counts are in no record yet.
+        limits: seconds that the process may take for its first evaluation, for which it loads the graph, and for each
+            later one.
+        found: the first evaluation is there.
+        given_up: an evaluation took longer; nothing is submitted any more.
+        missing: epochs that stay without counts.
     """
 
     spare: Spare | None
-    config: RunConfig
+    limits: tuple[float, float]
     submitted: list[int] = field(default_factory=list)
+    found: bool = False
+    given_up: bool = False
+    missing: list[int] = field(default_factory=list)
 
     async def judge(self, rank: Rank, model: GNN) -> None:
         """Submit the model; its counts are recorded by `settle`."""
-        if self.spare is not None:
+        if self.given_up:
+            self.missing.append(rank.epoch)
+        elif self.spare is not None:
             self.spare.submit(rank.epoch, model.state_dict())
             self.submitted.append(rank.epoch)
 
     async def settle(self, rank: Rank, records: list[RankEpoch]) -> None:
         """Wait until all submitted evaluations are in rank 0's records of these epochs.
 
-        The ranks synchronise about once a second, so that a long evaluation is not mistaken for a lost rank.
+        The ranks synchronise about once a second, so that a long evaluation is not mistaken for a lost rank. Epochs
+        whose evaluation takes too long stay without scores: the epochs themselves are not lost for that.
 
         Raises:
-            HaloscopeError: the process ended, or one evaluation takes longer than `startup_timeout`.
+            HaloscopeError: the process ended.
         """
         by_epoch, begun = {record.epoch: record for record in records}, time.monotonic()
         under_way = True
         while under_way:
             if self.submitted and self.spare is not None:
-                found = self.spare.counts(self.submitted[0], PATIENCE_S, begun + self.config.run.startup_timeout)
-                if found is not None:
-                    by_epoch[self.submitted.pop(0)].counts, begun = found, time.monotonic()
+                scores = self.spare.counts(self.submitted[0], PATIENCE_S)
+                if scores is not None:
+                    by_epoch[self.submitted.pop(0)].counts, begun = scores, time.monotonic()
+                    self.found = True
+                elif time.monotonic() - begun > self.limits[self.found]:
+                    self._give_up()
             left = torch.tensor([len(self.submitted)], dtype=torch.float32, device=rank.device)
             under_way = bool(await rank.all_reduce(left, label="evaluations under way", direction="other") > 0)
+
+    def _give_up(self) -> None:
+        """Leave the submitted epochs without scores, and say so."""
+        flag = "--startup-timeout" if self.found else "--prepare-timeout"
+        logging.getLogger("haloscope").warning(
+            "the evaluation of epoch %d takes longer than %g s (%s): %d epochs get no scores, nor do later ones",
+            self.submitted[0], self.limits[self.found], flag, len(self.submitted),
+        )  # fmt: skip
+        self.missing += self.submitted
+        self.submitted.clear()
+        self.given_up = True

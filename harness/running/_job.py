@@ -46,12 +46,8 @@ class Spare(Protocol):
         """Ask for the counts of an epoch; copies the parameters and returns."""
         ...
 
-    def counts(self, epoch: int, patience_s: float, deadline: float) -> list[list[float]] | None:
-        """Wait a while for them; None when they have not come by then.
-
-        Raises:
-            HaloscopeError: the process ended, or `deadline` (of `time.monotonic`) has passed.
-        """
+    def counts(self, epoch: int, patience_s: float) -> list[list[float]] | None:
+        """Wait a while for them; None when they have not come by then. Raises HaloscopeError if the process ended."""
         ...
 
 

@@ -75,12 +75,12 @@ def run_opened(
     recorded = RecordedEpochs(config.cut.parts)
     with file or nullcontext():
         try:
-            execution = opened.driver.execute(replace(job, keep=recorded.add, progress=_with_room(file, progress)))
+            execution = opened.driver.execute(replace(job, keep=recorded.add, progress=with_room(file, progress)))
         except (Exception, KeyboardInterrupt, SystemExit) as error:
-            result = replace(_cut_short(error, config, recorded, prepared), inputs=read)
+            result = replace(cut_short(error, config, recorded, prepared), inputs=read)
             if result.state != "diverged":
                 with suppress(InputError):  # the run's own error is the one to be raised
-                    _leave(file, result, error)
+                    leave_result(file, result, error)
                 raise
         else:
             result = replace(finish(config, prepared, execution), inputs=read)
@@ -89,7 +89,7 @@ def run_opened(
     return result
 
 
-def _with_room(file: ResultFile | None, progress: Progress | None) -> Progress | None:
+def with_room(file: ResultFile | None, progress: Progress | None) -> Progress | None:
     """`progress`, which also has the result file take space for the epochs to come."""
     if file is None:
         return progress
@@ -102,20 +102,24 @@ def _with_room(file: ResultFile | None, progress: Progress | None) -> Progress |
     return follow
 
 
-def _cut_short(error: BaseException, config: RunConfig, recorded: RecordedEpochs, prepared: Prepared) -> Result:
-    """The result of a run that an error or a signal has ended, with the epochs that all ranks had recorded."""
-    epochs = recorded.epochs(config.model.layers)
+def cut_short(error: BaseException, config: RunConfig, recorded: RecordedEpochs, prepared: Prepared | None) -> Result:
+    """The result of a run that an error or a signal has ended, with the epochs that all ranks had recorded.
+
+    Args:
+        prepared: the run's data; None where it ended before they were known.
+    """
+    epochs, graph = recorded.epochs(config.model.layers), {} if prepared is None else prepared.describe()
     if isinstance(error, (KeyboardInterrupt, SystemExit)):
         how = "interrupted" if isinstance(error, KeyboardInterrupt) else f"ended with exit code {error.code}"
         if isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM:
             how = "ended by SIGTERM"
-        return Result(config, "killed", epochs, prepared.describe(), message=f"{how} after {len(epochs)} epochs")
+        return Result(config, "killed", epochs, graph, message=f"{how} after {len(epochs)} epochs")
     state = getattr(error, "state", HaloscopeError.state)
-    return Result(config, state, epochs, prepared.describe(), message=" ".join(blame(error).split()))
+    return Result(config, state, epochs, graph, message=" ".join(blame(error).split()))
 
 
-def _leave(file: ResultFile | None, result: Result, error: BaseException) -> None:
-    """Write the result of a run that has ended early, if it tells something.
+def leave_result(file: ResultFile | None, result: Result, error: BaseException) -> None:
+    """Write the result of a run that has ended early, if it tells something. Raises InputError if the disk refuses it.
 
     Bad input that is noticed at once leaves nothing; a run that was stopped before its first epoch leaves the result
     of an earlier one. A signal's exception gets a note that names the file.

@@ -76,12 +76,14 @@ async def _train(rank: Rank, job: Job, saver: Saver | None) -> RankResult:
                 break
     with rank.off_the_clock("the last steps"):
         await _settle(rank, method, run)
+    missing = run.judge.missing if isinstance(run.judge, evaluation.SpareJudge) else []
     facts = {
         "layer0": method.treats_input(model),
         "orders": method.orders(model),
         "cut": method.facts.cut,
         **(job.rates.facts() if job.rates else {}),
         **(run.saver.facts() if run.saver else {}),
+        **({"not_evaluated": missing} if missing else {}),
     }
     measures = method.measures(part, model, run.state)
     return RankResult(rank.index, records, facts, measures, stopped and len(records) < config.training.epochs)

@@ -3,6 +3,7 @@
 from real.launch._execute import CheckpointSettings, open_driver, run_rank, torchrun_config
 from real.launch._fork_server import serve
 from real.launch._job import ClusterJob
+from real.launch._kept_records import KeptRecords
 from real.launch._kubernetes import KubernetesJob, manifest
 from real.launch._launcher import launch
 from real.launch._slurm import SlurmJob, script
@@ -13,6 +14,7 @@ __all__ = [
     "CheckpointSettings",
     "ERROR_PREFIX",
     "ClusterJob",
+    "KeptRecords",
     "KubernetesJob",
     "SlurmJob",
     "launch",

@@ -17,7 +17,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 from real.launch._fork_server import RankProcess
 from real.launch._memory_kills import memory_kills
 from real.rank import place
-from real.rank.health import ERROR_PREFIX, Words, leave_words, read_words
+from real.rank.health import ERROR_PREFIX, Words, leave_words, read_words, withdraw_words
 
 
 class Exit(NamedTuple):
@@ -90,7 +90,9 @@ class Child:
             if stopped:
                 leave_words(store, Words(self.rank, "stopped", self.fate()))
             else:
-                store.delete_key(f"last-words/{self.rank}")
+                withdraw_words(store, self.rank)
+        elif stopped and read_words(store, "stopped") is None:  # those of another rank, which goes on
+            leave_words(store, Words(self.rank, "stopped", self.fate()))
 
     def fate(self) -> str:
         """How it ended or stopped, and where; continues a sentence that begins with "rank 1"."""

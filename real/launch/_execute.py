@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,9 +20,7 @@ import torch
 
 from harness import machine
 from harness.config import RunConfig, is_lab, parse_lab
-from harness.effects import Received, Rows
 from harness.errors import InputError
-from harness.rank import Rank
 from harness.running import (
     Checkpoints,
     Epochs,
@@ -38,14 +35,15 @@ from harness.running import (
     threads_per_rank,
 )
 from harness.running.results import RankEpoch, RankResult, environment
-from harness.trampoline import Program
 from real import lab
 from real.lab import HostSetup, ThisMachine
+from real.launch._compared import data_compared, settings_compared
 from real.launch._fork_server import running_server
+from real.launch._gathered import gathered_records
 from real.launch._launcher import launch, preload
 from real.launch._supervisor import supervise
 from real.launch.spare import SpareProcess
-from real.rank import connection, overhead, run_program
+from real.rank import connection, run_program
 
 
 class LaunchOutcome(msgspec.Struct):
@@ -207,12 +205,17 @@ def run_rank(
     progress: Callable[[RankEpoch], None] | None = None,
     checkpoints: Checkpoints | None = None,
     keep: Callable[[int, RankEpoch], None] | None = None,
+    known: Callable[[Prepared], None] | None = None,
 ) -> tuple[LaunchOutcome, Prepared] | None:
     """Run this process's rank; rank 0 returns the outcome and the data it was computed on, other ranks None.
 
+    Args:
+        keep: called on every rank with its index and each of its records.
+        known: called once the data are prepared, before they are compared with those of other ranks.
+
     Raises:
-        InputError: the run has another number of ranks than parts, or whatever `plan_of`, `make_job` and `connect`
-            refuse.
+        InputError: the run has another number of ranks than parts, the ranks' settings or data differ, or whatever
+            `plan_of`, `make_job` and `connect` refuse.
         HaloscopeError: see `real.rank.run_program`.
     """
     with connection.connect(
@@ -221,6 +224,7 @@ def run_rank(
         timeout_s=config.run.timeout,
         startup_s=config.run.startup_timeout,
         prepare_s=config.run.prepare_timeout,
+        facts=settings_compared(config, checkpoints),
     ) as connected:
         if connected.size != config.cut.parts:
             raise InputError(
@@ -229,6 +233,9 @@ def run_rank(
             )
         with connected.host_by_host():
             job, prepared = make_job(plan_of(config), progress, checkpoints, _ranks_to_check(connected))
+        if known is not None:
+            known(prepared)
+        connected.agree_on_data(data_compared(prepared))
         machine.keep_heap(prepared.largest_tensor(job.model))
         epochs = _graphed_epochs() if config.run.cuda_graphs else None
         debug = os.environ.get("HALOSCOPE_DEBUG") == "1"
@@ -236,7 +243,7 @@ def run_rank(
         neighbours = config.cut.parts if alone else int(os.environ.get("LOCAL_WORLD_SIZE", config.cut.parts))
         with cpu_threads(threads_per_rank(config, neighbours)), _spare(config, connected.rank) as spare:
             gathered = run_program(
-                _gathered(program(replace(job, spare=spare, keep=keep, epochs=epochs)), connected.host),
+                gathered_records(program(replace(job, spare=spare, keep=keep, epochs=epochs)), connected.host),
                 connected,
                 seed=config.training.seed,
                 deterministic=config.run.deterministic,
@@ -287,27 +294,6 @@ def torchrun_config(config: RunConfig, size: int, parts_given: bool) -> RunConfi
     if is_lab(config.cluster.name):
         raise InputError(f"--cluster {config.cluster.name}: haloscope run --mode real builds labs, torchrun does not")
     return config.changed(mode="real", parts=config.cut.parts if parts_given else size)
-
-
-def _gathered(inner: Program, host: int) -> Program:
-    """The program, followed by a gather of every rank's record and machine at rank 0 (None elsewhere)."""
-
-    async def gather(rank: Rank) -> list[tuple[RankResult, int]] | None:
-        result = await inner(rank)
-        result.facts.update(overhead(rank.clock, rank.device))
-        record = msgspec.msgpack.encode((result, host))
-        with rank.off_the_clock("the last steps"):
-            data = torch.frombuffer(bytearray(record), dtype=torch.uint8).to(rank.device)
-            send = np.zeros(rank.size, np.int64)
-            send[0] = len(record)
-            received: Received = await rank.all_to_all([Rows(data, send, None)], label="records")
-        if rank.index != 0:
-            return None
-        pieces = received.tensors[0].cpu().split(received.counts[0].tolist())
-        kind: Any = tuple[RankResult, int]
-        return [msgspec.msgpack.decode(piece.numpy().tobytes(), type=kind) for piece in pieces]
-
-    return gather
 
 
 def _follow(file: Path, progress: Callable[[RankEpoch], None] | None) -> Callable[[], None]:

@@ -8,6 +8,12 @@ from dataclasses import dataclass
 
 from harness.errors import InputError
 
+SAVING_S = 110
+"""Seconds from SIGTERM that torchrun gives its ranks to write a checkpoint; by itself it would give them 30."""
+
+SAVING_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+"""Variable in which torchrun reads those seconds."""
+
 _WORD = re.compile(r"[A-Za-z0-9_.,:+@/%-]+")
 
 
@@ -21,7 +27,7 @@ class ClusterJob:
         gpus_per_node: GPUs and ranks of each node; 0 for ranks on CPUs.
         ranks_per_node: ranks of each node where it has no GPUs.
         restarts: how often torchrun restarts all ranks in place after a failure.
-        cpus_per_node: CPU cores of each node; 0 leaves it to the scheduler.
+        cpus_per_node: CPU cores of each node; 0 takes whole nodes from Slurm, and leaves it to Kubernetes.
         interface: network interface that gloo and NCCL begin from, e.g. ib0; empty for their own choice.
         name: name of the job.
     """

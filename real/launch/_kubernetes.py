@@ -16,13 +16,13 @@ from typing import Any
 import yaml
 
 from harness.errors import InputError
-from real.launch._job import ClusterJob
+from real.launch._job import SAVING_S, SAVING_VARIABLE, ClusterJob
 
 FOLDER = "/work"
 """Where the volume is mounted: the working folder of the ranks."""
 
-GRACE_S = 60
-"""Seconds from SIGTERM to the end of a pod: torchrun gives its ranks 30 s to write a checkpoint."""
+GRACE_S = SAVING_S + 10
+"""Seconds from SIGTERM to the end of a pod."""
 
 MEETING_S = 1800
 """Seconds that pods wait for one another: images are pulled meanwhile, and nodes may have to be added."""
@@ -196,6 +196,7 @@ def _environment(job: KubernetesJob) -> list[dict[str, Any]]:
         "FIRST_POD": job.meeting_place,
         "HALOSCOPE_DATA": f"{FOLDER}/data",
         "HALOSCOPE_CACHE": f"{FOLDER}/cache",
+        SAVING_VARIABLE: str(SAVING_S),
     }
     if job.interface:
         fixed |= {"GLOO_SOCKET_IFNAME": job.interface, "NCCL_SOCKET_IFNAME": job.interface}

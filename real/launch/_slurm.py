@@ -4,6 +4,9 @@ Before the time limit, or on an operator's request, Slurm sends SIGUSR1 to the s
 as SIGTERM: they write a checkpoint after their epoch, and the job is requeued to continue from there. Slurm itself
 requeues a job that lost a node or was preempted; that one too continues from its last checkpoint. A job that was
 cancelled (SIGTERM) is not requeued, and the number of requeues is limited.
+
+Slurm gives a task one core unless it is asked for more, however many ranks the task starts. Without a number of cores
+the job therefore takes whole nodes, and its step all cores of them.
 """
 
 from __future__ import annotations
@@ -13,9 +16,9 @@ import shlex
 from dataclasses import dataclass
 
 from harness.errors import InputError
-from real.launch._job import ClusterJob
+from real.launch._job import SAVING_S, SAVING_VARIABLE, ClusterJob
 
-NOTICE_S = 120
+NOTICE_S = SAVING_S + 10
 """Seconds before the time limit at which the ranks are asked to stop."""
 
 MOST_REQUEUES = 50
@@ -68,7 +71,8 @@ def _header(job: SlurmJob) -> list[str]:
         "signal": f"B:USR1@{NOTICE_S}",
     }
     lines = [f"#SBATCH --{key}={value}" for key, value in options.items() if value != ""]
-    return ["#!/bin/bash", *lines, "#SBATCH --requeue"]
+    whole = [] if job.cpus_per_node else ["#SBATCH --exclusive"]
+    return ["#!/bin/bash", *lines, *whole, "#SBATCH --requeue"]
 
 
 def _surroundings(job: SlurmJob) -> list[str]:
@@ -79,6 +83,7 @@ def _surroundings(job: SlurmJob) -> list[str]:
         lines.append(f"export GLOO_SOCKET_IFNAME={job.interface} NCCL_SOCKET_IFNAME={job.interface}")
     return [
         *lines,
+        f"export {SAVING_VARIABLE}={SAVING_S}  # seconds from SIGTERM that torchrun gives its ranks",
         "set -u",
         'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         "port=$((20000 + SLURM_JOB_ID % 20000))",
@@ -91,9 +96,10 @@ def _surroundings(job: SlurmJob) -> list[str]:
 
 
 def _step(job: SlurmJob) -> list[str]:
-    cores = f" --cpus-per-task={job.cpus_per_node}" if job.cpus_per_node else ""  # srun does not take it from sbatch
+    cores = str(job.cpus_per_node or '"$SLURM_CPUS_ON_NODE"')  # srun does not take them from sbatch
+    tasks = f"--nodes={job.nodes} --ntasks={job.nodes} --ntasks-per-node=1 --cpus-per-task={cores}"
     words = [
-        f"srun --nodes={job.nodes} --ntasks={job.nodes} --ntasks-per-node=1{cores} --kill-on-bad-exit=1",
+        f"srun {tasks} --kill-on-bad-exit=1",
         f"torchrun --nnodes={job.nodes} --nproc-per-node={job.per_node} --max-restarts={job.restarts}",
         '--rdzv-backend=c10d --rdzv-endpoint="$first:$port" --rdzv-id="$SLURM_JOB_ID-$times"',
         f'-m real {shlex.join(job.arguments)} ${{again[@]+"${{again[@]}}"}} &',

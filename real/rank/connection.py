@@ -1,7 +1,8 @@
 """Joins the process group that the environment describes, and leaves it.
 
-The variables are torchrun's; our launcher sets the same. A run of one rank joins nothing. The ranks first synchronise
-through the key-value store, so that a rank that is slow to start is named instead of a timeout inside the library.
+The variables are torchrun's; our launcher sets the same. A run of one rank joins nothing. The ranks first meet in the
+key-value store (`_assembly`), so that a rank that is slow to start, or runs something else, is named instead of a
+timeout inside the library.
 """
 
 from __future__ import annotations
@@ -9,8 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -22,7 +22,9 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 
 from harness.effects import Group
 from harness.errors import HaloscopeError, InputError
+from harness.machine import Terminated
 from harness.trampoline import blame
+from real.rank._assembly import Assembly, assemble
 from real.rank._channel import Channel, join_members
 from real.rank._device_waits import LATER_S
 from real.rank._gloo_threads import schedule_gloo_threads
@@ -41,9 +43,6 @@ SHARING = "HALOSCOPE_NCCL_SHARES_GPUS"
 RECORDER_VARIABLES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 """How many collectives torch's flight recorder keeps; the second name is that of older versions."""
 
-LOOK_S = 1.0
-"""How often a rank that waits for others to start checks whether one has failed."""
-
 LEAVE_S = 10.0
 """How long a rank may take to leave the process group at the end; after that it exits without leaving."""
 
@@ -60,7 +59,7 @@ class Connection:
         prepare_s: seconds the first rank of a machine may take to load and partition the graph.
         words: how ranks learn of each other's failures.
         activity: this rank's current activity, for its launcher.
-        store: the run's key-value store; None for a run of one rank.
+        assembly: the ranks in the run's key-value store; None for a run of one rank.
         group: the process group of payloads; None is the default one, which always takes host tensors over gloo.
         beside: that of exchanges which a second thread starts; None as well is the default one.
         host: index of this process's machine in the run.
@@ -79,7 +78,7 @@ class Connection:
     prepare_s: float
     words: LastWords
     activity: Activity
-    store: Store | None
+    assembly: Assembly | None
     group: dist.ProcessGroup | None
     beside: dist.ProcessGroup | None
     host: int
@@ -87,6 +86,25 @@ class Connection:
     joined: dict[Group, tuple[Channel, Channel]] = field(default_factory=dict)
     pairs: list[Channel] = field(default_factory=list)
     programs: Iterator[int] = field(default_factory=count)
+
+    @property
+    def store(self) -> Store | None:
+        """The run's key-value store; None for a run of one rank."""
+        return None if self.assembly is None else self.assembly.store
+
+    def agree_on_data(self, facts: Mapping[str, str]) -> None:
+        """Compare what all ranks have prepared, once all have: some hosts may have had it, others not.
+
+        Args:
+            facts: see `Assembly.agree`.
+
+        Raises:
+            InputError: the ranks' data differ; names what, and the ranks.
+            RankLost: another rank failed meanwhile, or had not prepared its data within `prepare_s`.
+        """
+        if self.assembly is not None:
+            late = "had not prepared its data within {:g} s; raise --prepare-timeout"
+            self.assembly.agree("data", facts, self.prepare_s, late)
 
     @contextmanager
     def host_by_host(self) -> Iterator[None]:
@@ -98,7 +116,7 @@ class Connection:
         key = f"prepared/{self.host}"
         first = _number(os.environ, "LOCAL_RANK", self.rank) == 0
         self.activity.before("preparation of the data" if first else "the wait for the data")
-        if self.store is not None and not first and not _wait(self.store, [key], self.prepare_s, self.words):
+        if self.assembly is not None and not first and not self.assembly.wait([key], self.prepare_s):
             late = f"the data were not ready within {self.prepare_s:g} s; raise --prepare-timeout"
             raise RankLost(f"rank {self.rank}: {late}")
         self.activity.before("preparation of the data")
@@ -148,37 +166,52 @@ def connect(
     startup_s: float = STARTUP_S,
     prepare_s: float = PREPARE_S,
     batched: bool | None = None,
+    facts: Mapping[str, str] | None = None,
 ) -> Iterator[Connection]:
     """Join the run that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe; leave it at the end.
 
     Args:
+        backend: `auto` is NCCL where every rank of the run has a GPU of its own, and gloo elsewhere.
         batched: see `Connection`; None: over NCCL, where it cannot be False.
+        facts: name -> value of whatever must be equal on all ranks, which is compared before anything else.
 
+    SIGTERM that follows the failure of another rank, as an agent of torchrun sends it, is raised as that failure.
     After an error the group is not destroyed: that would wait for exchanges in flight, which never complete with a dead
     or frozen rank. End the process with `real.rank.health.end_process`, which closes its connections.
 
     Raises:
-        InputError: a variable is missing or malformed, or there is no such device or backend.
-        RankLost: not all ranks joined within `startup_s`.
+        InputError: a variable is missing or malformed, there is no such device or backend, on this rank or another, or
+            the ranks do not run the same.
+        RankLost: not all ranks joined within `startup_s`, or another rank had failed when SIGTERM ended this one.
     """
-    activity, env = Activity(follow_launcher()), os.environ
+    follows, env = follow_launcher(), os.environ
+    activity, launched = Activity(follows), follows is not None
     activity.before("start-up")
     size, rank, host = _number(env, "WORLD_SIZE", 1), _number(env, "RANK", 0), _number(env, "GROUP_RANK", 0)
-    place, limits = _device(device, _number(env, "LOCAL_RANK", rank)), (timeout_s, startup_s, prepare_s)
+    limits = (timeout_s, startup_s, prepare_s)
     if size == 1:
+        place = _device(device, _number(env, "LOCAL_RANK", rank))
         none = LastWords(None, rank, size)
         yield Connection(rank, size, place, "none", *limits, none, activity, None, None, None, host)
         return
-    store, words = _meet(env, rank, size, startup_s)
-    backend = _backend(backend, place, place.type == "cuda" and _shares_gpu(store, rank, size, place, startup_s, words))
-    words.beat(store.clone())  # type: ignore[attr-defined]  # which torch's stubs lack
-    groups = _join_groups(backend, PrefixStore("group", store), rank, size, timeout_s, startup_s)
+    asked = {"--device": device, "--backend": backend, **(facts or {})}
+    assembly, place, backend = _meet(env, rank, size, device, backend, asked, startup_s, launched)
+    words = assembly.words
     try:
+        assembly.beat()
+        groups = _join_groups(backend, PrefixStore("group", assembly.store), rank, size, timeout_s, startup_s)
         in_batches = backend == "nccl" or bool(batched)
-        connection = Connection(rank, size, place, backend, *limits, words, activity, store, *groups, host, in_batches)
+        connection = Connection(
+            rank, size, place, backend, *limits, words, activity, assembly, *groups, host, in_batches
+        )
         yield connection
     except BaseException as error:
-        if not isinstance(error, RankLost):
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):  # a signal, to this rank or to all: nobody's failure
+            how = "was ended by SIGTERM" if isinstance(error, Terminated) else "was interrupted"
+            words.leave("lost", how)
+            if isinstance(error, Terminated) and (culprit := words.hindrance()) is not None:
+                raise RankLost(f"{culprit} (rank {rank} {how})", culprit.kind) from error
+        elif not isinstance(error, RankLost):
             words.leave("failed", blame(error), type(error).__name__)
         raise
     activity.before("shutdown")
@@ -221,71 +254,65 @@ def _device(name: str, local_rank: int) -> torch.device:
     return device
 
 
-def _shares_gpu(store: Store, rank: int, size: int, device: torch.device, startup_s: float, words: LastWords) -> bool:
-    """Whether any two ranks have the same GPU; all ranks find the same.
-
-    Numbers of devices do not tell: a rank may see its own GPU only, as number 0, or all of its machine.
-
-    Raises:
-        RankLost: another rank failed meanwhile, or did not say its GPU within `startup_s`.
-    """
-    keys = [f"gpu/{r}" for r in range(size)]
-    store.set(keys[rank], str(torch.cuda.get_device_properties(device).uuid))
-    if not _wait(store, keys, startup_s, words):
-        raise RankLost(f"rank {rank}: not all ranks said within {startup_s:g} s which GPU they have")
-    return len(set(store.multi_get(keys))) < size
-
-
-def _backend(name: str, device: torch.device, shared: bool) -> str:
-    """The backend for payloads; `shared`: two ranks have the same GPU, which NCCL refuses."""
+def _backend(name: str, device: torch.device) -> str:
+    """The backend for payloads that this rank can have, if no other rank has its GPU."""
     if name == "auto":
-        return "nccl" if device.type == "cuda" and not shared and dist.is_nccl_available() else "gloo"
+        return "nccl" if device.type == "cuda" and dist.is_nccl_available() else "gloo"
     if name == "nccl" and device.type != "cuda":
         raise InputError("backend nccl needs --device cuda; use --backend gloo on CPUs")
-    if name == "nccl" and shared and SHARING not in os.environ:
-        raise InputError("backend nccl: two ranks have the same GPU; use --backend gloo, or as many GPUs as ranks")
     return name
 
 
-def _meet(env: Mapping[str, str], rank: int, size: int, startup_s: float) -> tuple[Store, LastWords]:
-    """The run's key-value store and the last words in it, once every rank has connected to it."""
+def _gpu(name: str, device: torch.device) -> str:
+    """The GPU of a rank, which NCCL refuses where two ranks have the same one; empty where that is no question.
+
+    Numbers of devices do not tell: a rank may see its own GPU only, as number 0, or all of its machine.
+    """
+    if device.type != "cuda" or (name == "nccl" and SHARING in os.environ):
+        return ""
+    return str(torch.cuda.get_device_properties(device).uuid)
+
+
+def _meet(
+    env: Mapping[str, str],
+    rank: int,
+    size: int,
+    device: str,
+    backend: str,
+    facts: Mapping[str, str],
+    startup_s: float,
+    launched: bool,
+) -> tuple[Assembly, torch.device, str]:
+    """The ranks of the run, once all have come and agreed, this rank's device, and the backend.
+
+    Args:
+        launched: by haloscope's launcher, which makes a new store for each attempt and writes in it too.
+    """
     host, port = env.get("MASTER_ADDR"), _number(env, "MASTER_PORT", 0)
     if not host or not port:
         raise InputError("MASTER_ADDR and MASTER_PORT are not set: start the ranks with torchrun, or with --mode real")
     hosted = env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # by torchrun's agent or our launcher
+    place, offer, gpu, refusal = torch.device("cpu"), "", "", None
+    try:
+        place = _device(device, _number(env, "LOCAL_RANK", rank))
+        offer, gpu = _backend(backend, place), _gpu(backend, place)
+    except InputError as error:  # the others are told, and do not wait for this rank
+        refusal = error
     limit = timedelta(seconds=startup_s)
     try:
         tcp = TCPStore(host, port, size, rank == 0 and not hosted, limit, wait_for_workers=False)
+        assembly, backend = assemble(
+            PrefixStore("haloscope", tcp), rank, size, facts,
+            backend=offer, gpu=gpu, error=str(refusal or ""), limit_s=startup_s, hosted=hosted,
+            rounds=hosted and not launched,
+        )  # fmt: skip
     except RuntimeError as error:
         raise HaloscopeError(f"rank {rank}: no store at {host}:{port}: {str(error).splitlines()[0]}") from error
-    store = PrefixStore(f"haloscope/{env.get('TORCHELASTIC_RESTART_COUNT', '0')}", tcp)
-    words = LastWords(PrefixStore("words", store), rank, size, None if hosted else 0)
-    keys = [f"rank/{r}" for r in range(size)]
-    store.set(keys[rank], "here")
-    if not _wait(store, keys, startup_s, words):
-        missing = ", ".join(str(r) for r in range(size) if not store.check([keys[r]]))
-        raise RankLost(f"rank {rank}: rank {missing} did not come within {startup_s:g} s")
-    return store, words
-
-
-def _wait(store: Store, keys: Sequence[str], limit_s: float, words: LastWords) -> bool:
-    """Wait for keys of the store; False when the time is over.
-
-    Raises:
-        RankLost: a rank has failed, or the store does not respond.
-    """
-    deadline = time.monotonic() + limit_s
-    while True:
-        remaining = deadline - time.monotonic()
-        try:
-            store.wait(list(keys), timedelta(seconds=max(0.001, min(LOOK_S, remaining))))
-            return True
-        except RuntimeError as error:
-            stopped = any(said.state == "stopped" for said in words.heard().values())
-            if words.failure() is not None or words.deaf or stopped:
-                raise words.explain("waited for the others to start") from error
-            if remaining <= LOOK_S:
-                return False
+    except RankLost:
+        if refusal is not None:
+            raise refusal from None
+        raise
+    return assembly, place, backend
 
 
 def _join_groups(

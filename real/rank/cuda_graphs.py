@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.errors import ProgramError
-from harness.exchanges import Diverged
+from harness.errors import Diverged, ProgramError
 from harness.kernels.finite_rows_cuda import bad_row, refuse_late
 from harness.kernels.random import stream_word, streams_in_memory
 from harness.rank import Rank

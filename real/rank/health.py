@@ -35,13 +35,28 @@ ERROR_PREFIX = "haloscope: error: "
 LAUNCHER_VARIABLE = "HALOSCOPE_LAUNCHER"
 """Set for ranks whose standard input is a pipe that closes when their launcher ends; names the rank's `place` file."""
 
+COUNTER = "last-words-left"
+"""Key of the store: how many last words have been left."""
+
+SHARED = ("killed", "stopped", "failed")
+"""Keys of the first last words of each of these states, which every waiting rank reads; a rank that was killed has also
+failed."""
+
 State = Literal["failed", "lost", "returned", "killed", "stopped"]
 
 T = TypeVar("T")
 
 
 class RankLost(HaloscopeError):
-    """Another rank failed, died, froze or returned; the message names it."""
+    """Another rank failed, died, froze or returned; the message names it.
+
+    Attributes:
+        kind: the class name of that rank's error; empty where it left none.
+    """
+
+    def __init__(self, message: str, kind: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class Words(msgspec.Struct, frozen=True):
@@ -107,7 +122,8 @@ class LastWords:
         """How far other ranks have counted, of those that do."""
 
         def read(store: Store) -> dict[int, bytes]:
-            return {rank: store.get(f"beat/{rank}") for rank in ranks if store.check([f"beat/{rank}"])}
+            found = present(store, [f"beat/{rank}" for rank in ranks])
+            return {rank: found[f"beat/{rank}"] for rank in ranks if f"beat/{rank}" in found}
 
         return self._ask(read) or {}
 
@@ -134,11 +150,21 @@ class LastWords:
         words = self._ask(lambda store: read_words(store, "failed"))
         return words if words is not None and words.rank != self.rank else None
 
+    def hindrance(self) -> Words | None:
+        """Another rank that was killed or is stopped by a signal, or else that failed first.
+
+        Reads three keys of the store, however many ranks there are, and does not wait.
+        """
+        said = self._ask(lambda store: [read_words(store, state) for state in SHARED]) or []
+        found = {words.rank: words for words in reversed(said) if words is not None and words.rank != self.rank}
+        return next(iter(_culprits(found)), None)
+
     def heard(self) -> dict[int, Words]:
         """The last words of every other rank that has left some."""
-        others = [r for r in range(self.size) if r != self.rank]
-        all_words = self._ask(lambda store: [read_words(store, r) for r in others]) or []
-        return {words.rank: words for words in all_words if words is not None}
+        keys = [_key(r) for r in range(self.size) if r != self.rank]
+        found = self._ask(lambda store: present(store, keys)) or {}
+        said = [msgspec.json.decode(line, type=Words) for line in found.values()]
+        return {words.rank: words for words in said}
 
     def explain(self, reason: str) -> RankLost:
         """An error for this rank's `reason` ("waits in ...: connection closed") that names the rank at fault.
@@ -147,15 +173,18 @@ class LastWords:
         all have left some, or two seconds are over.
         """
         self.leave("lost", reason)
-        others = [r for r in range(self.size) if r != self.rank]
-        before, deadline = self.beats(others), time.monotonic() + LISTEN_S
-        heard = self.heard()
-        while time.monotonic() < deadline and len(heard) < self.size - 1 and not _culprits(heard) and not self.deaf:
+        others, deadline = [r for r in range(self.size) if r != self.rank], time.monotonic() + LISTEN_S
+        culprit = self.hindrance()
+        before = self.beats(others) if culprit is None else {}
+        while culprit is None and time.monotonic() < deadline and not self.deaf:
+            left = self._ask(lambda store: store.add(COUNTER, 0))
+            if left is not None and left >= self.size and len(self.heard()) == self.size - 1:
+                break
             time.sleep(0.05)
-            heard = self.heard()
-        culprits = _culprits(heard)
-        if culprits:
-            return RankLost(f"{culprits[0]} (rank {self.rank} {reason})")
+            culprit = self.hindrance()
+        if culprit is not None:
+            return RankLost(f"{culprit} (rank {self.rank} {reason})", culprit.kind)
+        heard = self.heard()
         said = [f"rank {self.rank} {reason}", *(str(heard[r]) for r in sorted(heard))]
         if self.deaf:
             keeper = f"rank {self.host}, which keeps it" if self.host is not None else "the process that keeps it"
@@ -195,11 +224,31 @@ def _of_ranks(ranks: Sequence[int], what: str) -> list[str]:
 
 def leave_words(store: Store, words: Words) -> None:
     """Write last words under their rank; those of the first failure also under the key that waiting ranks read."""
-    words = msgspec.structs.replace(words, order=store.add("last-words-left", 1))
+    words = msgspec.structs.replace(words, order=store.add(COUNTER, 1))
     line = msgspec.json.encode(words).decode()
     store.set(_key(words.rank), line)
     if words.state in ("failed", "killed"):
         store.compare_set(_key("failed"), "", line)
+    if words.state in ("killed", "stopped"):
+        store.compare_set(_key(words.state), "", line)
+
+
+def withdraw_words(store: Store, rank: int) -> None:
+    """Withdraw those of a rank that a signal had stopped, and that goes on."""
+    store.delete_key(_key(rank))
+    shared = read_words(store, "stopped")
+    if shared is not None and shared.rank == rank:
+        store.delete_key(_key("stopped"))
+
+
+def present(store: Store, keys: Sequence[str]) -> dict[str, bytes]:
+    """The values of those keys that are in the store, in few calls where few are missing."""
+    if not keys:
+        return {}
+    if store.check(list(keys)):
+        return dict(zip(keys, store.multi_get(list(keys)), strict=True))
+    middle = len(keys) // 2
+    return present(store, keys[:middle]) | present(store, keys[middle:]) if middle else {}
 
 
 def read_words(store: Store, who: int | str) -> Words | None:

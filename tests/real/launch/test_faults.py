@@ -25,6 +25,7 @@ from harness.errors import ProgramError
 from harness.rank import Rank
 from real.launch._child import Child
 from real.rank import place
+from real.rank._assembly import Assembly
 from real.rank._clocks import HostClock
 from real.rank._journal import CollectiveJournal, unbalanced
 from real.rank._receives import Receives
@@ -189,7 +190,9 @@ class TestChild:
 def test_data_are_waited_for_as_long_as_asked(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_RANK", "1")
     words, activity, cpu = LastWords(store, 1, 2), place.Activity(None), torch.device("cpu")
-    second = Connection(1, 2, cpu, "gloo", 60.0, 300.0, 0.2, words, activity, store, None, None, 0)
+    second = Connection(
+        1, 2, cpu, "gloo", 60.0, 300.0, 0.2, words, activity, Assembly(store, words, 1, 2, True), None, None, 0
+    )
     begun = time.monotonic()
     with pytest.raises(RankLost, match=r"not ready within 0.2 s; raise --prepare-timeout"), second.host_by_host():
         raise AssertionError

@@ -68,6 +68,12 @@ def written(tmp_path: Path, *words: str) -> str:
     return out.read_text()
 
 
+def test_torchrun_waits_for_checkpoints_nearly_as_long_as_the_cluster() -> None:
+    pod = documents(manifest(JOB))[1]["spec"]["template"]["spec"]
+    waits = {row["name"]: row.get("value") for row in pod["containers"][0]["env"]}["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"]
+    assert 60 < int(waits) < pod["terminationGracePeriodSeconds"]
+
+
 EVERYTHING = replace(JOB, memory="64Gi", cpus_per_node=48, namespace="ml", queue="gpus", interface="eth0", restarts=2)
 
 

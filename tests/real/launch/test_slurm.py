@@ -23,10 +23,17 @@ from real.launch._slurm import MOST_REQUEUES
 JOB = SlurmJob(arguments=["--epochs", "3"], nodes=2, gpus_per_node=4)
 
 SRUN = """
+echo "$*" > "$STUBS/options"
 while [[ "$1" == --* ]]; do shift; done
 echo $$ > "$STUBS/step"
 exec "$@"
 """
+WAITS = (
+    "from torch.distributed.launcher.api import LaunchConfig; "
+    "print(LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=1).shutdown_timeout)"
+)
+"""Prints how long torchrun waits for its ranks after SIGTERM."""
+
 SCONTROL = """
 if [ "$1" = show ]; then echo localhost; echo other; else echo "$*" >> "$STUBS/asked"; fi
 """
@@ -56,7 +63,7 @@ def begin(text: str, stubs: Path, **more: str) -> subprocess.Popen[str]:
     path = stubs.parent / "job.sh"
     path.write_text(text)
     places = f"{stubs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    slurm = {"SLURM_JOB_ID": "4242", "SLURM_JOB_NODELIST": "node[1-2]", "STUBS": str(stubs)}
+    slurm = {"SLURM_JOB_ID": "4242", "SLURM_JOB_NODELIST": "node[1-2]", "SLURM_CPUS_ON_NODE": "48", "STUBS": str(stubs)}
     return subprocess.Popen(
         ["bash", str(path)], cwd=stubs.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env={**os.environ, "PATH": places, **slurm, **more},
@@ -97,8 +104,34 @@ def test_header_and_step() -> None:
 def test_what_was_not_asked_for_is_not_said() -> None:
     text = script(SlurmJob(arguments=[], nodes=1))
     is_bash(text)
-    for word in ("gpus-per-node", "--time", "--partition", "--account", "cpus-per-task", "activate", "IFNAME"):
+    for word in (
+        "gpus-per-node",
+        "--time",
+        "--partition",
+        "--account",
+        "#SBATCH --cpus-per-task",
+        "activate",
+        "IFNAME",
+    ):
         assert word not in text
+
+
+@pytest.mark.parametrize(("asked", "given_"), [(0, 48), (12, 12)])
+def test_the_ranks_of_a_node_get_its_cores(asked: int, given_: int, stubs: Path) -> None:
+    """Slurm's own default is one core per task, and torchrun with all its ranks is one task."""
+    put(stubs / "torchrun", "exit 0")
+    text = script(replace(JOB, cpus_per_node=asked))
+    assert finish(begin(text, stubs)) == (0, "")
+    assert f"--cpus-per-task={given_} " in (stubs / "options").read_text()
+    assert ("#SBATCH --exclusive" in text) == (asked == 0)
+
+
+def test_torchrun_waits_for_checkpoints_as_long_as_slurm(stubs: Path) -> None:
+    """Its own default is 30 s."""
+    put(stubs / "torchrun", f'exec {sys.executable} -c "{WAITS}"')
+    text = script(JOB)
+    assert finish(begin(text, stubs)) == (0, "110\n")
+    assert "#SBATCH --signal=B:USR1@120" in text
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs"))), max_size=4))

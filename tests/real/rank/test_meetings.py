@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributed import HashStore, PrefixStore, ProcessGroupGloo  # type: ignore[attr-defined]
 
+from real.rank._assembly import Assembly
 from real.rank._channel import Channel
 from real.rank._meetings import Count, Dealer, Meetings
 from real.rank._transport import Endpoint, Pending, Silence
@@ -74,7 +75,8 @@ class _Ranks:
         words, cpu = LastWords(None, rank, self.size), torch.device("cpu")
         limits = (patience_s, patience_s, patience_s)
         connection = Connection(
-            rank, self.size, cpu, "gloo", *limits, words, Activity(None), self.store, None, None, 0, True,
+            rank, self.size, cpu, "gloo", *limits, words, Activity(None),
+            Assembly(self.store, words, rank, self.size, True), None, None, 0, True,
             programs=iter([number]),
         )  # fmt: skip
         clock: Any = SimpleNamespace(epochs=1)

@@ -14,7 +14,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from harness import loopback
 from harness.effects import Rows
@@ -24,8 +23,7 @@ from real.launch import launch
 from real.launch._launcher import RankFailed
 from real.rank import run_program
 from real.rank._transport import flat_bytes, from_bytes
-from real.rank.connection import SHARING, _backend, _shares_gpu, connect
-from real.rank.health import LastWords, RankLost
+from real.rank.connection import SHARING, _backend, _gpu, connect
 from tests.support import programs
 from tests.support.heap import EPOCHS
 
@@ -366,47 +364,40 @@ def test_bad_environment_is_one_line(monkeypatch: pytest.MonkeyPatch, variables:
 
 
 @pytest.mark.parametrize(
-    ("name", "device", "shared", "expected"),
+    ("name", "device", "expected"),
     [
-        ("auto", "cpu", False, "gloo"),
-        ("gloo", "cuda", False, "gloo"),
-        ("auto", "cuda", False, "nccl"),
-        ("auto", "cuda", True, "gloo"),
-        ("nccl", "cuda", True, "two ranks have the same GPU"),
-        ("nccl", "cpu", False, "needs --device cuda"),
+        ("auto", "cpu", "gloo"),
+        ("gloo", "cuda", "gloo"),
+        ("auto", "cuda", "nccl"),
+        ("nccl", "cuda", "nccl"),
+        ("nccl", "cpu", "needs --device cuda"),
     ],
 )
-def test_backend_follows_the_device(
-    monkeypatch: pytest.MonkeyPatch, name: str, device: str, shared: bool, expected: str
-) -> None:
-    monkeypatch.delenv(SHARING, raising=False)
+def test_backend_follows_the_device(monkeypatch: pytest.MonkeyPatch, name: str, device: str, expected: str) -> None:
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
     if " " in expected:
         with pytest.raises(InputError, match=expected):
-            _backend(name, torch.device(device), shared)
+            _backend(name, torch.device(device))
     else:
-        assert _backend(name, torch.device(device), shared) == expected
+        assert _backend(name, torch.device(device)) == expected
+
+
+def test_ranks_say_which_gpu_they_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not its number: under Slurm each may see its own only, as number 0."""
+    monkeypatch.delenv(SHARING, raising=False)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=f"uuid of {device}"))
+    assert _gpu("auto", torch.device("cpu")) == ""
+    for name in ("auto", "gloo", "nccl"):
+        assert _gpu(name, torch.device("cuda:0")) == "uuid of cuda:0"
     monkeypatch.setenv(SHARING, "1")
-    assert device == "cpu" or _backend("nccl", torch.device(device), True) == "nccl"
+    assert _gpu("nccl", torch.device("cuda:0")) == "", "whoever sets it may share"
+    assert _gpu("auto", torch.device("cuda:0")) != ""
 
 
 def test_the_library_starts_exchanges_without_waiting() -> None:
     """By default, which `Channel` relies on: options differ by version."""
     for options in (torch.distributed.AllToAllOptions, torch.distributed.AllreduceOptions):
         assert options().asyncOp  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize(("gpus", "shared"), [("abcd", False), ("abab", True), ("aaaa", True)])
-def test_ranks_share_a_gpu_if_it_is_the_same_one(monkeypatch: pytest.MonkeyPatch, gpus: str, shared: bool) -> None:
-    """Not if each sees one GPU only: under Slurm each may see its own, as number 0."""
-    store, device = HashStore(), torch.device("cuda:0")
-    words = LastWords(store, 0, len(gpus))
-    for rank, gpu in reversed(list(enumerate(gpus))):
-        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _, gpu=gpu: SimpleNamespace(uuid=gpu))
-        if rank:
-            with pytest.raises(RankLost, match="which GPU"):  # the first ranks are still missing
-                _shares_gpu(store, rank, len(gpus), device, 0.0, words)
-    assert _shares_gpu(store, 0, len(gpus), device, 5.0, words) == shared
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
