@@ -1,6 +1,6 @@
 """Steps one rank program from effect to effect, and reports an author's mistakes with their place.
 
-Shared by all drivers; it interprets no effects. It also detects coroutines that were called but never awaited, about
+A trampoline, shared by all drivers: it interprets no effects. It also detects coroutines that were called but never awaited, about
 which Python only warns.
 """
 
