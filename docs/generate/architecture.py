@@ -28,12 +28,12 @@ from docs.generate.imports import (
     upward,
     within,
 )
+from docs.generate.pages import between_marks
 
 DOCS = Path(__file__).resolve().parent.parent
 PAGE, PICTURE = DOCS / "architecture.md", DOCS / "architecture.svg"
 HEAD = ("level", "folder or file", "what it is for", "imports here", "imports elsewhere")
 ABOUT_COMMANDS = "What a command line starts, and the commands; they may import everything."
-BEGIN, END = "<!-- made by python -m docs.generate.architecture, from here -->", "<!-- to here -->"
 
 
 def measures(code: Code) -> Iterator[str]:
@@ -100,9 +100,7 @@ def _names(found: set[str]) -> str:
 
 def with_table(page: str, made: str) -> str:
     """The page with the table between its two marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{made}\n{END}{after}"
+    return between_marks(page, "python -m docs.generate.architecture", made)
 
 
 def main(arguments: list[str] | None = None) -> int:
