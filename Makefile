@@ -31,6 +31,9 @@ warm: $(COMPILED)
 # the pages of docs that are made from the code
 reference: $(STAMP)
 	$(BIN)/python -m docs.generate.reference
+	$(BIN)/python -m docs.generate.recipes
+	$(BIN)/python -m docs.generate.outputs
+	$(BIN)/python -m docs.generate.api
 	$(BIN)/python -m docs.generate.methods
 	$(BIN)/python -m docs.generate.accuracy
 	$(BIN)/python -m docs.generate.architecture

@@ -1,7 +1,7 @@
 """Steps one rank program from effect to effect, and reports an author's mistakes with their place.
 
-Shared by all drivers; it interprets no effects. It also detects coroutines that were called but never awaited, about
-which Python only warns.
+A trampoline, shared by all drivers: it interprets no effects. It also detects coroutines that were called but never
+awaited, about which Python only warns.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Tables and figures drawn from result files; nothing here runs a method."""
+"""Tables and figures of papers, studies and advice. Runs that they need are made by `harness.running` and kept."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from docs.generate.imports import circles
+from docs.generate.layers import FLOORS, floor_of, room_of
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGES = ("harness", "sims", "real", "reports")
@@ -26,34 +27,6 @@ MAY_IMPORT = {
 ROOF = "harness.commands"
 ENTRIES = {"harness/cli.py", "harness/__main__.py", "real/__main__.py", "harness/__init__.py"}
 """What a command line or `import harness` starts: may call the roof, the last one only when a function is used."""
-FLOORS = {
-    "harness": (
-        ("errors", "lazily", "user_cache"),
-        ("keys",),
-        ("effects", "config", "registry"),
-        ("traffic", "machine", "kernels"),
-        ("rank",),
-        ("tape", "trampoline", "rendezvous", "graphs", "static_epochs"),
-        ("loopback", "codecs", "datasets", "nn"),
-        ("partition", "exchanges"),
-        ("workloads", "sampling"),
-        ("methods",),
-        ("running",),
-        ("conformance", "trackers"),
-        ("console",),
-        ("commands", "cli", "__main__"),
-    ),
-    "sims": (
-        ("units",), ("records",), ("cluster",), ("device",), ("network",), ("transport",), ("engine",), ("replay",),
-        ("study", "published", "uncertainty"), ("explain",),
-    ),
-    "real": (("rank", "lab"), ("launch",), ("measure",), ("__main__",)),
-    "reports": (
-        ("statistics",), ("core",), ("draw",), ("study", "advice"), ("bns_gcn",),
-        ("sylvie", "ec_graph", "cdfgnn", "subgraph_approximation"), ("whole",),
-    ),
-}  # fmt: skip
-"""Layers of each package (folders and loose files) from the lowest up; a layer imports from lower ones only."""
 
 TOP_LEVEL = {
     *PACKAGES,
@@ -109,18 +82,6 @@ def imported(tree: ast.AST) -> Iterator[str]:
                 yield f"{module}.{alias.name}" if f"{module}.{alias.name}" in FILES else module
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
             yield from (arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant))
-
-
-def room_of(module: str) -> tuple[str, str]:
-    """Package of a module, and the folder or loose file below it ("" for the package itself)."""
-    package, _, rest = module.partition(".")
-    return package, rest.partition(".")[0]
-
-
-def floor_of(module: str) -> int:
-    """The layer of a module inside its package."""
-    package, room = room_of(module)
-    return next(number for number, rooms in enumerate(FLOORS[package]) if room in rooms)
 
 
 def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
@@ -207,6 +168,16 @@ def test_rooms_import_from_lower_floors_only() -> None:
             if floor_of(other) >= floor_of(module):
                 wrong.append(f"{module} -> {other}")
     assert not wrong
+
+
+def test_every_room_stands_on_one_floor() -> None:
+    """Every folder and loose file of a package, also those that import nothing of it, and no room that is gone."""
+    for package in PACKAGES:
+        floors = [room for rooms in FLOORS[package] for room in rooms]
+        there = {room for module in FILES if (room := room_of(module)[1]) and room_of(module)[0] == package}
+        assert sorted(floors) == sorted(there), package
+    with pytest.raises(LookupError, match="sims/weather stands in no layer"):
+        floor_of("sims.weather.rain")
 
 
 def test_no_files_import_each_other() -> None:

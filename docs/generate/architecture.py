@@ -16,6 +16,7 @@ from pathlib import Path
 
 from docs.generate import drawing
 from docs.generate.imports import (
+    FACE,
     PACKAGES,
     Code,
     circles,
@@ -25,14 +26,14 @@ from docs.generate.imports import (
     levels,
     reduced,
     upward,
-    upward_in_sims,
     within,
 )
+from docs.generate.pages import between_marks
 
 DOCS = Path(__file__).resolve().parent.parent
 PAGE, PICTURE = DOCS / "architecture.md", DOCS / "architecture.svg"
 HEAD = ("level", "folder or file", "what it is for", "imports here", "imports elsewhere")
-BEGIN, END = "<!-- made by python -m docs.generate.architecture, from here -->", "<!-- to here -->"
+ABOUT_COMMANDS = "What a command line starts, and the commands; they may import everything."
 
 
 def measures(code: Code) -> Iterator[str]:
@@ -54,11 +55,6 @@ def measures(code: Code) -> Iterator[str]:
     yield f"longest chain of imports through all packages: {1 + max(levels(code.imports).values())} files"
     yield ""
     yield from _listed("imports upward between packages", [f"{a} -> {b}" for a, b in upward(code)])
-    against = upward_in_sims(code)
-    if against is None:
-        yield "imports upward inside sims: it has no such folders"
-    else:
-        yield from _listed("imports upward inside sims", [f"{a} -> {b}" for a, b in against])
     yield from _listed("files that import each other", [" ".join(names) for names in circles(code.imports)])
     yield ""
     yield "files by folder:"
@@ -82,14 +78,11 @@ def _folder(code: Code, module: str) -> str:
 def table(code: Code) -> str:
     """Every folder and loose file with its purpose and its imports, from the top down."""
     inside, lines = folder_imports(code), []
-    for package in reversed(PACKAGES):
-        parts = within(inside, package)
+    commands = {name: others for name, others in inside.items() if height_of(name) == height_of(FACE)}
+    groups = {f"`{name}`": (code.documents[name], within(inside, name)) for name in reversed(PACKAGES)}
+    for title, (about, parts) in {"The command line": (ABOUT_COMMANDS, commands), **groups}.items():
         level, direct = levels(parts), reduced(parts)
-        lines += [f"### `{package}`", "", code.documents[package], ""]
-        lines += [
-            "| level | folder or file | what it is for | imports here | imports elsewhere |",
-            "|---|---|---|---|---|",
-        ]
+        lines += [f"### {title}", "", about, "", f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|"]
         for folder in sorted(parts, key=lambda name: (-level[name], name)):
             elsewhere = sorted(other for other in inside[folder] if other not in parts)
             path = folder.replace(".", "/") + ("/" if folder in code.folders else ".py")
@@ -107,9 +100,7 @@ def _names(found: set[str]) -> str:
 
 def with_table(page: str, made: str) -> str:
     """The page with the table between its two marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{made}\n{END}{after}"
+    return between_marks(page, "python -m docs.generate.architecture", made)
 
 
 def main(arguments: list[str] | None = None) -> int:

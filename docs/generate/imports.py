@@ -20,9 +20,6 @@ FACE = "harness"
 ABOVE = {"harness": 0, "sims": 1, "real": 1, "reports": 2}
 """Package -> its height; imports go down only; commands are above all."""
 
-SIMS = ("units", "records", "cluster", "device", "network", "transport", "engine", "replay", "study", "published")
-"""Folders and loose files of `sims` from the lowest up."""
-
 
 @dataclass(frozen=True)
 class Code:
@@ -31,7 +28,7 @@ class Code:
     Attributes:
         lines: module -> lines of its file.
         imports: module -> modules of the same checkout that it imports, wherever in the file.
-        documents: module -> first line of its docstring.
+        documents: module -> first paragraph of its docstring, in one line.
         folders: modules that are the `__init__` of a folder.
     """
 
@@ -54,9 +51,13 @@ def code_of(root: Path) -> Code:
             module: set(_imported(tree, module, module in folders, set(trees))) - {module}
             for module, tree in trees.items()
         },
-        {module: (ast.get_docstring(tree) or "").partition("\n")[0] for module, tree in trees.items()},
+        {module: _first_paragraph(ast.get_docstring(tree) or "") for module, tree in trees.items()},
         folders,
     )
+
+
+def _first_paragraph(text: str) -> str:
+    return " ".join(text.partition("\n\n")[0].split())
 
 
 def _name(path: Path) -> str:
@@ -175,18 +176,4 @@ def upward(code: Code) -> list[tuple[str, str]]:
         for other in sorted(others)
         if height_of(other) > height_of(module)
         or (height_of(other) == height_of(module) < 3 and other.partition(".")[0] != module.partition(".")[0])
-    ]
-
-
-def upward_in_sims(code: Code) -> list[tuple[str, str]] | None:
-    """Imports of `sims` against the order of its folders; None if it has other folders."""
-    names = [folder.partition(".")[2] for folder in within(folder_imports(code), "sims")]
-    if set(names) - set(SIMS):
-        return None
-    order = {f"sims.{name}": at for at, name in enumerate(SIMS)}
-    return [
-        (module, other)
-        for module, others in within(code.imports, "sims").items()
-        for other in sorted(others)
-        if "." in module and "." in other and order[folder_of(other)] > order[folder_of(module)]
     ]

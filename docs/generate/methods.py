@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from docs.generate.pages import write_or_check
+from docs.generate.pages import BAR, write_or_check
 from harness.methods.base import Facts, Method, options_text
 from harness.methods.registry import METHODS
 from harness.registry import option_fields, syntax
@@ -27,7 +27,6 @@ STATED = ("travels", "bytes", "memory")
 SECTIONS = ("In brief", "Options")
 CUTS = {"none": "nothing (one device)", "edge": "edges", "vertex": "vertices", "overlap": "overlapping parts"}
 TITLE = re.compile(rf"({'|'.join(SECTIONS)}):")
-BAR = "\\|"
 ENTRY = re.compile(r" {4}(\w[\w, ]*): (.*)")
 
 

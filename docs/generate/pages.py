@@ -1,9 +1,13 @@
-"""Writing or checking a page that is made from code: the command line of every generator of one page."""
+"""What generators of pages share: their command line, tables, and the part of a page that is made."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+
+BAR = "\\|"
+"""A bar inside a cell of a table."""
 
 
 def write_or_check(text: str, page: Path, arguments: list[str] | None, about: str, fresh: str) -> int:
@@ -22,3 +26,25 @@ def write_or_check(text: str, page: Path, arguments: list[str] | None, about: st
     page.write_text(text)
     print(f"wrote {page.name}, {len(text.splitlines())} lines")
     return 0
+
+
+def table_lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """A table, a line per row; bars inside cells are escaped."""
+    yield f"| {' | '.join(head)} |"
+    yield "|---" * len(head) + "|"
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', BAR) for cell in row)} |"
+
+
+def between_marks(page: str, command: str, made: str) -> str:
+    """A page written by hand, with what a command made between its two marks.
+
+    Raises:
+        ValueError: the page has no marks of this command.
+    """
+    begin, end = f"<!-- made by {command}, from here -->", "<!-- to here -->"
+    before, found, rest = page.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"the page has no lines {begin!r} and {end!r}")
+    return f"{before}{begin}\n\n{made}\n{end}{after}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from docs.generate.pages import write_or_check
+from docs.generate.pages import table_lines, write_or_check
 from harness.config import COMMAND_DEFAULTS, RunConfig
 from harness.keys import default_of, records_in
 from harness.workloads import Description
@@ -31,7 +31,6 @@ EXAMPLES = {name: f"docs/examples/{name}.toml" for name in ("run", "sweep", "wor
 }
 MOST_SHOWN = 40  # lines of an example; of a longer one its first tables
 HEAD = ("key", "type", "unit", "default", "meaning")
-BAR = "\\|"
 LEFT_OUT = " The table may be left out."
 SCALARS = {str: "text", int: "whole number", float: "number", bool: "true or false"}
 
@@ -155,10 +154,7 @@ def _table(section: Section) -> Iterator[str]:
         yield section.remark
         yield ""
     if section.rows:
-        yield f"| {' | '.join(HEAD)} |"
-        yield "|---" * len(HEAD) + "|"
-        for row in section.rows:
-            yield f"| {' | '.join(cell.replace('|', BAR) for cell in row)} |"
+        yield from table_lines(HEAD, section.rows)
         yield ""
 
 

@@ -60,7 +60,7 @@ CHECKS: tuple[Check, ...] = (
     Check("bytes", (), _always, _course.check_bytes),
     Check("memory", (), _always, _course.check_memory),
 )
-"""The last three check `cycle`, `wire_bytes` and the memory, which are not facts."""
+"""Those without facts check `cycle`, `wire_bytes` and the memory of a method."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ private.
 
 from harness.datasets._catalog import download, known_datasets, load, require_trainable, source_state, training_graph
 from harness.datasets._npz import write_graph
-from harness.datasets._recipe import PRESETS
+from harness.datasets._recipe import PRESETS, Recipe
 from harness.datasets._sources import GRAPH_SOURCES, GraphSource, data_folder, size_of
 from harness.datasets._standins import STANDINS, FitRecord, FittedScore, StandIn, read_standin, read_standins
 
@@ -15,6 +15,7 @@ __all__ = [
     "FittedScore",
     "GraphSource",
     "PRESETS",
+    "Recipe",
     "GRAPH_SOURCES",
     "STANDINS",
     "StandIn",

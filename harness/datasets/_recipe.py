@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from harness.errors import InputError, unknown
+from harness.keys import key
 from harness.registry import pairs
 
 PREFIX, FITTED_PREFIX = "synthetic:", "standin:"
@@ -20,30 +21,45 @@ PREFIX, FITTED_PREFIX = "synthetic:", "standin:"
 class Recipe:
     """The parameters of a generated graph; every field but the last four can be set in the string.
 
-    `degree` is the mean number of neighbours; `homophily` the share of edges whose ends lie in one community, lowered
-    if that many do not fit, unless the string sets it; the class of a node is its community modulo `classes` (0
-    communities: one per class), except for a share `label_noise` of nodes with another one; `signal` is the norm of a
-    class centroid against noise of deviation 1 in every feature; `exponent` that of the power law of expected degrees;
-    `agreement` is the share of edges between nodes of one class, before label noise: where it exceeds homophily, so
-    many edges more run between communities of one class, and the others between classes;
-    `multilabel=1` adds related classes; `order` is random or community. `split` holds the shares of training,
-    validation and test nodes, `standin` the name of the graph whose statistics these are, `fitted` the name of the
-    stand-in whose parameters were fitted to printed scores.
+    Attributes:
+        fixed_homophily: the string sets homophily, so it is not lowered.
+        split: shares of training, validation and test nodes; None without a split of its own.
+        standin: name of the graph whose statistics these are.
+        fitted: name of the stand-in whose parameters were fitted to printed scores.
     """
 
-    nodes: int = 4000
-    degree: float = 15.0
-    classes: int = 7
-    features: int = 64
-    homophily: float = 0.65
-    signal: float = 0.6
-    label_noise: float = 0.0
-    communities: int = 0
-    agreement: float = 0.0
-    exponent: float = 2.5
-    multilabel: int = 0
-    order: str = "random"
-    seed: int = 0
+    nodes: int = key("number of nodes, 2 to 2^31 - 1", default=4000)
+    degree: float = key("mean number of neighbours of a node", default=15.0)
+    classes: int = key("number of classes", default=7)
+    features: int = key("columns of the features", default=64)
+    homophily: float = key(
+        "share of edges whose ends lie in one community; lowered, with a note, if that many do not fit, unless it is "
+        "given",
+        default=0.65,
+    )
+    signal: float = key(
+        "norm of the features' mean of a class, beside noise of deviation 1 in every feature; 0: features say nothing",
+        default=0.6,
+    )
+    label_noise: float = key("share of nodes that get another class than their community's", default=0.0)
+    communities: int = key(
+        "number of communities, at most a third of the nodes; the class of a node is its community modulo `classes`; "
+        "0: one per class",
+        default=0,
+    )
+    agreement: float = key(
+        "share of edges between nodes of one class, before label noise; where it exceeds `homophily`, so many edges "
+        "more run between communities of one class (needs two communities a class), and the others between classes",
+        default=0.0,
+    )
+    exponent: float = key(
+        "exponent of the power law of expected degrees, above 2; larger: degrees are more alike", default=2.5
+    )
+    multilabel: int = key("1: nodes have related classes beside their main one, as indicators [N, C]", default=0)
+    order: str = key(
+        "how nodes are numbered: `random`, or `community` (those of a community in a row)", default="random"
+    )
+    seed: int = key("of everything that is drawn; equal lines give equal graphs on every machine", default=0)
     fixed_homophily: bool = False
     split: tuple[float, float, float] | None = None
     standin: str = ""
@@ -95,23 +111,23 @@ def parse_recipe(dataset: str, fitted: Mapping[str, Recipe] | None = None) -> tu
         recipe, scalable = named[name], True
     parameters = (*PARAMETERS, "scale") if scalable else PARAMETERS
     given = pairs(words, parameters, "synthetic parameter", dataset)
-    settings = {key: _value(dataset, key, value) for key, value in given.items()}
+    settings = {name: _value(dataset, name, value) for name, value in given.items()}
     if "scale" in settings:
         if not 0 < float(settings["scale"]) <= 100:
             raise InputError(f"{dataset}: scale must be above 0 and at most 100")
         settings.setdefault("nodes", round(recipe.nodes * float(settings["scale"])))
-    changed = {key: value for key, value in settings.items() if key != "scale"}
+    changed = {name: value for name, value in settings.items() if name != "scale"}
     recipe = dataclasses.replace(recipe, fixed_homophily="homophily" in given, **changed)  # type: ignore[arg-type]
     recipe = dataclasses.replace(recipe, communities=recipe.communities or recipe.classes)
     if recipe.communities == 1 and not recipe.fixed_homophily:
         recipe = dataclasses.replace(recipe, homophily=1.0)
     _check(dataset, recipe)
-    return recipe, tuple(f"{key}={given[key]}" for key in given if key != "seed")
+    return recipe, tuple(f"{name}={value}" for name, value in given.items() if name != "seed")
 
 
-def _value(dataset: str, key: str, text: str) -> int | float | str:
+def _value(dataset: str, name: str, text: str) -> int | float | str:
     """The value of a field, with the type of its default; integers may be written as 1e6."""
-    kind = type(getattr(Recipe, key, 1.0))
+    kind = type(getattr(Recipe, name, 1.0))
     if kind is str:
         return text
     try:
@@ -121,7 +137,7 @@ def _value(dataset: str, key: str, text: str) -> int | float | str:
         return int(number) if kind is int else number
     except (ValueError, OverflowError):
         wanted = "a whole number" if kind is int else "a number"
-        raise InputError(f"{dataset}: {key} must be {wanted}, not {text!r}") from None
+        raise InputError(f"{dataset}: {name} must be {wanted}, not {text!r}") from None
 
 
 def _check(dataset: str, recipe: Recipe) -> None:

@@ -53,7 +53,7 @@ class Synthetic(GraphSource):
         return synthetic.identity(dataset)
 
     def listed(self) -> list[Listing]:
-        plain = "stand-in with free " + ", ".join(f"{name}=" for name in PARAMETERS)
+        plain = "generated graph: " + ", ".join(f"{name}=" for name in PARAMETERS) + " (docs/graphs.md)"
         return [(PREFIX, plain, True), *((f"{PREFIX}{name}", _described(it), True) for name, it in PRESETS.items())]
 
 

@@ -2,7 +2,7 @@
 
 A degree-corrected block model gives the edges (`_sbm`), class centroids plus noise the features. Equal strings give
 equal graphs on every machine. Accuracies on stand-ins are not comparable with published ones; a note on every graph
-states that it is a stand-in.
+says what it stands in for.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def load_synthetic(dataset: str) -> Graph:
             graph = _cached(dataset, folder) or _store(_made(dataset, recipe), folder)
     else:
         graph = _made(dataset, recipe)
-    what = "stand-in: synthetic graph, degree-corrected block model"
+    what = "generated graph (degree-corrected block model), a stand-in for no real one"
     if recipe.standin:
         made = "fitted to printed scores of it" if recipe.fitted else "with its published statistics"
         what = ", ".join((f"stand-in for {recipe.standin}: synthetic graph {made}", *settings))

@@ -1,4 +1,6 @@
-"""Compressed boundary rows, and ResEC-BP: the compression error is added in the next epoch (EC-Graph, Sec. IV-C).
+"""Compressed boundary rows with error feedback: ResEC-BP, the compensation of an epoch's error in the next.
+
+EC-Graph, Sec. IV-C.
 
 A `Fetch` returns the halo rows of a matrix whose own rows a rank holds; `CompensatedPull` is the pull-style exchange
 that uses one forwards and another backwards. Independent of epochs, options and bit schedules.

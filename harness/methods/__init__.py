@@ -1,1 +1,1 @@
-"""One file per system, each with only what its paper does differently."""
+"""Methods: a file per system with what its paper does differently, and the bases that systems share."""

@@ -63,12 +63,12 @@ class ECEpoch:
 class ECGraph(EdgeCut):
     """Error-compensated compression (Alg. 1 to 6), pull style: owners send rows forwards and complete gradients back.
 
-    Forwards (ReqEC-FP, Alg. 3 and 4, `exchanges.trend`): exact rows and their rates of change every `period` epochs; in
+    Forwards (ReqEC-FP, Alg. 3 and 4, `exchanges.Trend`): exact rows and their rates of change every `period` epochs; in
     between the predicted, the compressed or the averaged form, whichever is nearest in L1. The Bit-Tuner doubles the
     bits where over 60 % of the last layer's rows are predicted and halves them under 40 %: the bits of each responding
     worker by what it replies to all its readers (Sec. IV-B), or with tuner=pooled those of each reader by all it reads.
 
-    Backwards (ResEC-BP, Alg. 5 and 6 with Eq. 11, `exchanges.error_feedback`): what compression loses in one epoch is
+    Backwards (ResEC-BP, Alg. 5 and 6 with Eq. 11, `exchanges.CompensatedPull`): what compression loses in one epoch is
     added to the next one's gradients.
 
     What travels (Alg. 1 and 2): forwards the input rows H of a layer, backwards the gradients G of its output before

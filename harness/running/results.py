@@ -62,7 +62,9 @@ class Result:
     graph: dict[str, Any] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     message: str = ""
-    inputs: dict[str, str] = field(default_factory=dict)  # hashes of inputs beside config and graph (`runner.inputs`)
+    inputs: dict[str, str] = field(
+        default_factory=dict
+    )  # hashes of inputs beside config and graph (`OpenedRun.inputs`)
 
     @property
     def run_id(self) -> str:

@@ -1,1 +1,1 @@
-"""Figures from result files and traces; independent of methods and papers."""
+"""Figures from result files and traces; the same for all papers, with one colour for every method."""

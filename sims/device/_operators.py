@@ -1,8 +1,9 @@
 """The class and amount of work of each tensor operator, from names and shapes.
 
 Operators of this project and of other packages declare their work beside their kernels (`harness.kernels.work`). For
-torch's own there is one table of names per class; views and empty tensors are free. Any other operator is
-charged by its bytes as elementwise, and reported. Times are computed elsewhere.
+torch's own there are tables of names, each with a class: scatters have that of gathers, sorts that of
+reductions, fills that of elementwise operators. Views and empty tensors are free. Any other operator is charged by its
+bytes as elementwise, and reported. Times are computed elsewhere.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ MECHANISMS: dict[str, Callable[[Cluster], Model]] = {
 
 
 def without(prediction: RecordedPrediction, mechanism: str) -> dict[str, float]:
-    """Seconds of an epoch by component as predicted without a mechanism; `` for with all of them.
+    """Seconds of an epoch by component as predicted without a mechanism, or with all where its name is empty.
 
     Raises:
         KeyError: no such mechanism.

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from harness.cli import main
 from harness.methods.registry import METHODS
@@ -48,6 +49,18 @@ def _describe(folder: Path, name: str, version: str, groups: Mapping[str, Mappin
 
 
 @pytest.fixture
+def codec_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of the method with the page's codec, whose module is as printed."""
+    printed = re.search(r"^## A codec$.*?^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert printed is not None
+    (tmp_path / "codec_example.py").write_text(printed[1])
+    _describe(tmp_path, "codec-example", "1.0", {"haloscope.methods": {"byte-halo": "codec_example:ByteHalo"}})
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "byte-halo"
+    sys.modules.pop("codec_example", None)
+
+
+@pytest.fixture
 def readme_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The name of the README's method, whose module is as printed."""
     printed = re.search(r"^## Add a method$.*?^```python\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
@@ -65,6 +78,18 @@ def test_the_method_of_the_readme_keeps_its_promises(readme_method: str, capsys:
     assert main(["check-method", readme_method, "--quick"]) == 0, capsys.readouterr().out
     said = capsys.readouterr().out
     assert "bounded" in said and "FAILED" not in said
+
+
+def test_the_printed_codec_has_the_bytes_that_its_method_states(
+    codec_method: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check-method", codec_method, "--quick"]) == 0, capsys.readouterr().out
+    codec = METHODS.find(codec_method)().exchange.__globals__["ByteRows"]()
+    rows = torch.tensor([[1.0, -2.0, 0.3], [0.0, 0.0, 0.0]])
+    payload = codec.encode(rows, 0)
+    assert [(part.shape[1], part.dtype) for part in payload] == list(codec.payload(3, rows.dtype))
+    assert sum(part.nbytes for part in payload) == 2 * (3 + 4)
+    assert (codec.decode(payload, 3, rows.dtype) - rows).abs().max() <= 2.0 / 127 / 2
 
 
 def test_the_printed_package_is_found_by_name(installed: None) -> None:

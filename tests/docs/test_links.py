@@ -90,3 +90,18 @@ def test_the_glossary_is_in_order_and_names_files() -> None:
     assert len(names) == len(entries) > 50
     assert names == sorted(names), [n for n, other in zip(names, sorted(names), strict=True) if n != other][:2]
     assert not [name for name, entry in zip(names, entries, strict=True) if not LINK.search(entry)]
+
+
+def test_files_of_the_glossary_speak_of_their_terms() -> None:
+    """Every word of a term, of three letters and more, stands in the files that its entry links."""
+    text = (REPOSITORY / "docs" / "glossary.md").read_text()
+    assert not list(unspoken(text))
+    assert list(unspoken(text.replace("- **driver** - ", "- **chauffeur** - "))) == ["chauffeur"]
+
+
+def unspoken(glossary: str) -> Iterator[str]:
+    """Words of terms that no file of their entry has."""
+    for entry in glossary.split("\n- ")[1:]:
+        linked = " ".join((REPOSITORY / "docs" / link).read_text().lower() for link in LINK.findall(entry))
+        words = re.findall(r"\w{3,}", entry.partition("** - ")[0].lower())
+        yield from (word for word in words if word not in linked)

@@ -18,8 +18,8 @@ GUIDE = {
     "advise": "decide", "graphs": "decide", "workloads": "decide", "lab": "decide",
     "validation": "evidence", "validation-history": "evidence", "accuracy": "evidence", "studies": "evidence",
     "gpu": "evidence", "network": "evidence",
-    "reference": "reference", "glossary": "reference",
-    "architecture": "inside", "extending": "inside", "mutations": "inside",
+    "reference": "reference", "outputs": "reference", "api": "reference", "glossary": "reference",
+    "architecture": "inside", "extending": "inside", "debugging": "inside", "mutations": "inside",
 }  # fmt: skip
 """Page of `docs` -> the part of the site that it stands in; `methods` is made anew, a page a method."""
 

@@ -11,6 +11,7 @@ import harness
 from harness.commands.arguments import parsers
 from harness.commands.outcomes import Comparison, CutResult, RunOutcome, WhatIf
 from harness.commands.welcome import FAMILIES
+from reports.advice import Advice
 
 WIDTH = 110
 """Characters of a line of help."""
@@ -36,14 +37,14 @@ def python_page() -> str:
     lines = [
         "# In Python", "",
         "`import harness` loads nothing heavy; its functions do what the commands do. Settings of a run are",
-        "keywords: [reference](reference.md#run-files).", "",
+        "keywords: [reference](reference.md#run-files). What lies below these functions: [Python API](api.md).", "",
     ]  # fmt: skip
     for name in harness.__all__:
         thing = getattr(harness, name)
         if inspect.isfunction(thing):
             lines += [f"## harness.{name}", "", *_described(name, thing)]
     lines += ["## Results", ""]
-    for kind in (RunOutcome, Comparison, WhatIf, CutResult):
+    for kind in (RunOutcome, Comparison, WhatIf, CutResult, Advice):
         lines += [f"### {kind.__name__}", "", f"```text\n{inspect.getdoc(kind)}\n```", ""]
         for name, member in vars(kind).items():
             if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):

@@ -60,7 +60,7 @@ def test_any_recipe_gives_a_simple_graph_of_its_size(
     assert_simple(graph)
     assert abs(graph.num_edges - nodes * degree) <= 0.002 * nodes * degree + 2
     assert (graph.num_nodes, graph.num_features, graph.num_classes) == (nodes, 3, classes)
-    assert graph.multilabel == multilabel and graph.notes[0].startswith("stand-in")
+    assert graph.multilabel == multilabel and graph.notes[0].startswith("generated graph")
 
 
 @pytest.mark.parametrize("homophily", [0.0, 0.3, 0.8, 1.0])
