@@ -6,6 +6,7 @@ broken pipe on stdout, 143 ended by SIGTERM. No heavy module is imported here, s
 
 from __future__ import annotations
 
+import argparse
 import errno
 import os
 import signal
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 
-from harness.commands.arguments import check_settings, parse_arguments
+from harness.commands.arguments import check_settings, ignored_keys, parse_arguments
 from harness.errors import HaloscopeError, InputError
 
 REFUSALS = frozenset(
@@ -44,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = parse_arguments(sys.argv[1:] if argv is None else argv)
         check_settings(args)
+        _say_ignored(args)
         code = int(import_module(f"harness.commands.{args.command.replace('-', '_')}").main(args))
         sys.stdout.flush()
         return code
@@ -63,6 +65,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if lacking := _lacking(error):
             return _fail(lacking, 2)
         return _fail(f"{type(error).__name__}: {error} (a defect; HALOSCOPE_DEBUG=1 shows where)", 1)
+
+
+def _say_ignored(args: argparse.Namespace) -> None:
+    """Name the keys of a config file that this command does not take from it."""
+    keys = ignored_keys(args)
+    if keys and not getattr(args, "quiet", False):
+        what = f"{', '.join(keys)}: not taken from {args.config}, since {args.command} decides or does without them"
+        print(f"haloscope: {what}", file=sys.stderr)
 
 
 def _ended(how: str, stop: BaseException) -> str:

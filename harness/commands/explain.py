@@ -15,7 +15,7 @@ import numpy as np
 from harness.commands.arguments import config_of, settings_given
 from harness.commands.cells import deliver, json_target, writable
 from harness.commands.tables import table
-from harness.config import RunConfig, from_mapping
+from harness.config import RunConfig, from_record
 from harness.console import progress_of, significant, time_unit
 from harness.errors import InputError
 from harness.running import results
@@ -97,7 +97,7 @@ def _config(args: argparse.Namespace) -> RunConfig:
         flags = ", ".join(f"--{key.replace('_', '-')}" for key in sorted(given))
         raise InputError(f"{args.run} says what was run, so that {flags} would change nothing: give one or the other")
     record = results.load_result(args.run)
-    config = from_mapping(record["config"], source=args.run.name)
+    config = from_record(record["config"], source=args.run.name)
     if config.run.mode != "sim":
         raise InputError(
             f"{args.run}: a run in mode {config.run.mode}; predictions (--mode sim) are explained, "

@@ -16,6 +16,7 @@ from harness.config._lab import (
     parse_lab,
     segment,
 )
+from harness.config._modes import MEASURED_ONLY, in_mode, in_modes
 from harness.config._records import (
     ClusterConfig,
     CutConfig,
@@ -25,7 +26,7 @@ from harness.config._records import (
     ModelConfig,
     TrainingConfig,
 )
-from harness.config._spec import RUN_SETTINGS, RunConfig, check, from_mapping, from_toml, laid_over
+from harness.config._spec import RUN_SETTINGS, RunConfig, check, from_mapping, from_record, from_toml, laid_over
 from harness.config._typed import COMMAND_DEFAULTS
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "DataConfig",
     "ExecutionConfig",
     "LabSpec",
+    "MEASURED_ONLY",
     "MTU",
     "Mode",
     "ModelConfig",
@@ -48,8 +50,11 @@ __all__ = [
     "burst",
     "check",
     "from_mapping",
+    "from_record",
     "from_toml",
     "framing_rate",
+    "in_mode",
+    "in_modes",
     "is_lab",
     "laid_over",
     "parse_lab",

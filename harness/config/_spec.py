@@ -11,13 +11,14 @@ import math
 import numbers
 import operator
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
 
+from harness.config._modes import in_mode, mode_rules
 from harness.config._records import ClusterConfig, CutConfig, DataConfig, ExecutionConfig, ModelConfig, TrainingConfig
 from harness.errors import InputError, unknown
 from harness.keys import read_table
@@ -114,6 +115,18 @@ def laid_over(values: Mapping[str, Any], base: RunConfig | None = None, source: 
     return (base or RunConfig()).changed(**{key: _converted(value, key, source) for key, value in flat.items()})
 
 
+def from_record(values: Mapping[str, Any], source: str) -> RunConfig:
+    """The config of a result file: earlier versions accepted settings that are idle in its mode; they are left out.
+
+    Raises:
+        InputError: as `from_mapping`.
+    """
+    config = laid_over(values, source=source)
+    config = in_mode(config, config.run.mode)
+    check(config)
+    return config
+
+
 def _converted(value: Any, key: str, source: str) -> Any:
     kind = RUN_SETTINGS[key].type
     try:
@@ -133,9 +146,14 @@ def _plain(value: Any, kind: Any) -> Any:
     return value
 
 
-def from_toml(path: Path, base: RunConfig | None = None) -> RunConfig:
-    """What a TOML file with the keys of a run says, laid over `base`, as `laid_over`: flags may follow."""
-    return laid_over(read_table(path, "config file"), base, source=path.name)
+def from_toml(path: Path, base: RunConfig | None = None, leave_out: Collection[str] = ()) -> RunConfig:
+    """What a TOML file with the keys of a run says, laid over `base`, as `laid_over`: flags may follow.
+
+    `leave_out`: keys, with underscores, that are not taken from the file.
+    """
+    table = read_table(path, "config file")
+    kept = {key: value for key, value in table.items() if key.replace("-", "_") not in leave_out}
+    return laid_over(kept, base, source=path.name)
 
 
 def check(config: RunConfig) -> None:
@@ -147,12 +165,12 @@ def check(config: RunConfig) -> None:
         for key, value in config.flat().items()
         if isinstance(value, float)
     ]
-    rules.append((config.run.mode == "sim" or not config.cluster.shapes_only, "shapes-only needs --mode sim"))
     rules += [
         (abs(value) < 2**63, f"{key.replace('_', '-')} must have fewer than 19 digits")
         for key, value in config.flat().items()
         if isinstance(value, int)
     ]
+    rules += mode_rules(config)
     for holds, message in rules:
         if not holds:
             raise InputError(message)
