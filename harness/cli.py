@@ -18,6 +18,7 @@ from importlib import import_module
 
 from harness.commands.arguments import check_settings, ignored_keys, parse_arguments
 from harness.errors import HaloscopeError, InputError
+from harness.steps import steps_told
 
 REFUSALS = frozenset(
     {
@@ -46,7 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = parse_arguments(sys.argv[1:] if argv is None else argv)
         check_settings(args)
         _say_ignored(args)
-        code = int(import_module(f"harness.commands.{args.command.replace('-', '_')}").main(args))
+        with steps_told(_say_nothing if getattr(args, "quiet", False) else _say):
+            code = int(import_module(f"harness.commands.{args.command.replace('-', '_')}").main(args))
         sys.stdout.flush()
         return code
     except SystemExit as stop:  # argparse, after --help and --version; SIGTERM
@@ -71,8 +73,15 @@ def _say_ignored(args: argparse.Namespace) -> None:
     """Name the keys of a config file that this command does not take from it."""
     keys = ignored_keys(args)
     if keys and not getattr(args, "quiet", False):
-        what = f"{', '.join(keys)}: not taken from {args.config}, since {args.command} decides or does without them"
-        print(f"haloscope: {what}", file=sys.stderr)
+        _say(f"{', '.join(keys)}: not taken from {args.config}, since {args.command} decides or does without them")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _say_nothing(line: str) -> None:
+    pass
 
 
 def _ended(how: str, stop: BaseException) -> str:

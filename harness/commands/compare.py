@@ -38,7 +38,7 @@ def main(args: argparse.Namespace) -> int:
     json_target(args.json)
     how = {"force": args.force, "reuse": args.reuse, "replays": replays_for(base.cut.parts, args.replays)}
     real = any(opened.config.run.mode == "real" for opened in runs)
-    jobs = real_jobs(args.on, args.jobs) if real else args.jobs or int(args.on == "local")
+    jobs = real_jobs(args.on, args.jobs, telling(args.quiet)) if real else args.jobs or int(args.on == "local")
     with opened_engine(args.on, jobs, args.out, telling(args.quiet)) as engine:
         if engine.here and engine.places() == 1:  # with a bar of each run's epochs
             with ended_by_sigterm():

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import distributed
 
+from harness.commands.listing import show_list
 from harness.commands.tables import table
 from harness.console import byte_text, show, stdout
 from harness.datasets import data_folder
@@ -46,11 +47,14 @@ class Finding(NamedTuple):
 def main(args: argparse.Namespace) -> int:
     """Print every check; returns 1 if a requirement is missing, or with `--clean` if something cannot be removed."""
     if args.clean:
+        if args.json is not None:
+            raise InputError("--json is of the checks, --clean removes: give one of them")
         return _clean(args.out)
     checks = [*_installation(), *_machine(), *_folders(), _left(args.out)]
     marks = {True: "ok", False: "MISSING", None: "not here"}
     rows = [[check.what, marks[check.good], check.found] for check in checks]
-    show([table("", ["what", "state", "found"], rows, left=3)], stdout())
+    content = {"checks": [{"what": what, "state": state, "found": found} for what, state, found in rows]}
+    show_list(content, [table("", ["what", "state", "found"], rows, left=3)], args.json)
     return 1 if any(check.good is False for check in checks) else 0
 
 

@@ -32,12 +32,18 @@ def telling(quiet: bool) -> Callable[[str], None]:
     return (lambda _: None) if quiet else (lambda line: show([line], stderr()))
 
 
-def real_jobs(on: str, jobs: int) -> int:
+def real_jobs(on: str, jobs: int, say: Callable[[str], None]) -> int:
     """Cells at a time where some measure real time: one here, as many as asked for as jobs of a scheduler.
+
+    `say` gets a line where that is not what was asked for.
 
     Raises:
         InputError: on workers that share their machines with each other.
     """
     if on.partition(":")[0] == "dask":
         raise InputError("--on dask: cells in mode real measure the machine that they have to themselves; --on local")
-    return 1 if on == "local" else jobs
+    if on != "local":
+        return jobs
+    if jobs > 1:
+        say(f"--jobs {jobs}: all run one at a time, since some are in mode real and measure this machine")
+    return 1

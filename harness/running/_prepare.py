@@ -25,6 +25,7 @@ from harness.methods.registry import parse_method
 from harness.nn import GNN
 from harness.partition import PARTITIONERS, Cutting, Folder, cutting, parse_partitioner
 from harness.partition.edge import Renumber, partition_version
+from harness.steps import begin_step
 from harness.workloads import is_workload, load_workload
 
 DATA_KEYS = ("dataset", "split", "protocol", "features", "parts", "renumber", "seed", "hosts")
@@ -89,6 +90,7 @@ def prepare(config: RunConfig, cut: Cutting | None = None) -> Prepared:
     known = _from_index(index, cut)
     if known is not None:
         return known
+    begin_step(f"loading {config.data.dataset}")
     graph = datasets.load(
         config.data.dataset, split=config.data.split, seed=config.training.seed, features=config.data.features
     )
@@ -103,6 +105,16 @@ def prepare(config: RunConfig, cut: Cutting | None = None) -> Prepared:
     index.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(index, msgspec.json.format(msgspec.json.encode(record), indent=1), durable=False)
     return Prepared(train, evaluate, described, totals, cut.replicas)
+
+
+def comparable_partitioners(config: RunConfig) -> list[str]:
+    """Partitioners that cut what the config's method does, edges or vertices."""
+    method = parse_method(config.training.method, layer0=config.training.layer0)
+    return _cutters("vertex" if cutting_of(config.cut, method).kind == "vertex" else "edge")
+
+
+def _cutters(cuts: str) -> list[str]:
+    return [name for name, kind in PARTITIONERS.known().items() if kind.cuts == cuts]
 
 
 def cuts_by(config: RunConfig, partitioners: Sequence[str]) -> Iterator[Folder]:
@@ -122,7 +134,8 @@ def cuts_by(config: RunConfig, partitioners: Sequence[str]) -> Iterator[Folder]:
     for name in partitioners:
         if parse_partitioner(name).cuts != cuts:
             raise InputError(f"partitioner {name} does not cut what {training.method} does ({cuts} cut); leave it out")
-    names = partitioners or [name for name, kind in PARTITIONERS.known().items() if kind.cuts == cuts]
+    names = partitioners or _cutters(cuts)
+    begin_step(f"loading {data.dataset}")
     graph = datasets.load(data.dataset, split=data.split, seed=training.seed, features=data.features)
     trained = datasets.training_graph(graph)[0] if data.protocol == "inductive" else graph
     for name in names:

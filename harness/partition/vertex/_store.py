@@ -27,6 +27,7 @@ from harness.partition.vertex._assign import assign_edges, edge_settings
 from harness.partition.vertex._build import build_vertex_part, lay_out_vertices
 from harness.partition.vertex._masters import masters
 from harness.partition.vertex._quality import VertexQuality, vertex_quality
+from harness.steps import begin_step
 
 FORMAT = 1  # of the arrays below; raise it when their meaning changes
 
@@ -65,6 +66,7 @@ def vertex_partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, h
     with _building(graph, name, num_parts, seed, hosts) as (made, pairs):
         missing = missing_parts(made.path, num_parts)
         if missing:
+            begin_step(f"building {len(missing)} parts of {graph.name}")
             pairs = undirected_pairs(graph) if pairs is None else pairs
             layout = lay_out_vertices(graph, pairs, made.part_of_edge, made.owner, num_parts)
             for rank in missing:
@@ -93,6 +95,7 @@ def _building(
         if known is not None:
             yield known, None
             return
+        begin_step(f"cutting {graph.num_edges:,} directed edges of {graph.name} into {num_parts} parts by {name}")
         pairs = undirected_pairs(graph)
         begin = perf_counter()
         part = assign_edges(graph, name, num_parts, seed, hosts)
