@@ -12,10 +12,19 @@ from contextvars import ContextVar
 _listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
 
 
-def begin_step(what: str) -> None:
-    """Tell the listener, if there is one, what begins now; one line, such as "loading cora"."""
+FEW_EDGES = 200_000
+"""Directed edges below which a graph is generated and cut in about a second, and nothing is said of it."""
+
+
+def begin_step(what: str, num_edges: int) -> None:
+    """Tell the listener, if there is one, what begins now; nothing of graphs of less than `FEW_EDGES`.
+
+    Args:
+        what: one line, such as "loading synthetic:nodes=100000".
+        num_edges: directed edges of the graph.
+    """
     say = _listener.get()
-    if say is not None:
+    if say is not None and num_edges >= FEW_EDGES:
         say(what)
 
 

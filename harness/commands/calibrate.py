@@ -29,13 +29,6 @@ from sims.study.real_runs import ACCOMPANIED, BRIEF_ACCOMPANIED, add_contention,
 TAKES = {"brief": "one to two minutes", "quick": "five to ten minutes", "full": "longer than ten minutes"}
 """How long each depth of a calibration takes."""
 
-LENGTHS: dict[str, tuple[float, ...]] = {
-    "brief": (1, 1, 1, 1),
-    "quick": (1, 1, 1, 1, 1),
-    "full": (1, 1, 1, 1, 1),
-}
-"""Relative lengths of the steps of `measure` at every depth, as they were on a machine of two cores."""
-
 REFERENCE = "reference.json"
 """How fast the machine was when its operators were timed: `seconds` of `harness.running.drift`."""
 
@@ -128,7 +121,7 @@ def measure(
     if not quiet:
         show([f"measuring this machine ({TAKES[depth]}; keep it idle)"], stderr())
     quick, brief = depth != "full", depth == "brief"
-    steps = StepLines(LENGTHS[depth], quiet)
+    steps = StepLines(4 if brief else 5, quiet)
     steps.begin("timing this machine's memory and arithmetic, and collectives between its ranks")
     path = calibrate_to(out, quick=quick, threads=threads, hosts=hosts, ranks=ranks or LINK_RANKS, brief=brief)
     threads = threads or max(1, core_count() // RANKS)

@@ -59,7 +59,7 @@ def _short(partitioner: str) -> str:
 
 def _compare(config: RunConfig, names: list[str], args: argparse.Namespace) -> int:
     """Cut the graph by every partitioner, and show time, volume and balance of each."""
-    names = names or comparable_partitioners(config)
+    names = comparable_partitioners(config, names)
     steps, rows = StepLines([1.0] * len(names), args.quiet), list[dict[str, Any]]()
     cuts = cuts_by(config, names)
     for name in names:

@@ -130,7 +130,7 @@ def partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber
             made = _assigned(graph, name, num_parts, seed, settings) if entry is None else entry[0]
             of_parts = build_memory(*asked, made.quality)
             of_parts.require(graph.name)
-            begin_step(f"building {len(missing)} parts of {graph.name}")
+            begin_step(f"building {len(missing)} parts of {graph.name}", graph.num_edges)
             _build(graph, made, missing, renumber)
     return replace(made, memory=MemoryOfBuild(stated, of_parts, measured.most))
 
@@ -170,7 +170,7 @@ def _settings(name: str, num_parts: int, seed: int, renumber: Renumber) -> dict[
 
 
 def _assigned(graph: Graph, name: str, num_parts: int, seed: int, settings: dict[str, Any]) -> PartitionFolder:
-    begin_step(f"cutting {graph.num_nodes:,} nodes of {graph.name} into {num_parts} parts by {name}")
+    begin_step(f"cutting {graph.num_nodes:,} nodes of {graph.name} into {num_parts} parts by {name}", graph.num_edges)
     begin = perf_counter()
     owner = assign(graph, name, num_parts, seed)
     seconds = perf_counter() - begin

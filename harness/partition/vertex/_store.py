@@ -66,7 +66,7 @@ def vertex_partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, h
     with _building(graph, name, num_parts, seed, hosts) as (made, pairs):
         missing = missing_parts(made.path, num_parts)
         if missing:
-            begin_step(f"building {len(missing)} parts of {graph.name}")
+            begin_step(f"building {len(missing)} parts of {graph.name}", graph.num_edges)
             pairs = undirected_pairs(graph) if pairs is None else pairs
             layout = lay_out_vertices(graph, pairs, made.part_of_edge, made.owner, num_parts)
             for rank in missing:
@@ -95,7 +95,8 @@ def _building(
         if known is not None:
             yield known, None
             return
-        begin_step(f"cutting {graph.num_edges:,} directed edges of {graph.name} into {num_parts} parts by {name}")
+        what = f"cutting {graph.num_edges:,} directed edges of {graph.name} into {num_parts} parts by {name}"
+        begin_step(what, graph.num_edges)
         pairs = undirected_pairs(graph)
         begin = perf_counter()
         part = assign_edges(graph, name, num_parts, seed, hosts)

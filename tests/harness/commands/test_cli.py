@@ -349,6 +349,38 @@ def test_listings(argv: list[str], says: list[str], haloscope: Haloscope) -> Non
     assert not [text for text in says if text not in out]
 
 
+@pytest.mark.parametrize(
+    ("argv", "key", "known"),
+    [
+        (["methods"], "methods", ("name", "vanilla")),
+        (["methods", "sylvie-s"], "name", "sylvie-s"),
+        (["partitioners"], "partitioners", ("cuts", "vertex")),
+        (["partitioners", "ebv"], "cuts", "vertex"),
+        (["datasets"], "datasets", ("name", "synthetic:")),
+        (["clusters"], "clusters", ("hosts", 2)),
+        (["clusters", "show", "ethernet-10g"], "quantities", ("value", 1.25e9)),
+        (["doctor"], "checks", ("what", "torch")),
+    ],
+)
+def test_listings_as_json(argv: list[str], key: str, known: Any, haloscope: Haloscope) -> None:
+    """The same as the tables, which go to stderr then."""
+    code, out, err = haloscope(*argv, "--json", "-")
+    content = json.loads(out)
+    assert code == 0 and err
+    if isinstance(known, tuple):
+        assert known[1] in [row[known[0]] for row in content[key]]
+    else:
+        assert content[key] == known
+
+
+def test_quiet_commands_print_nothing(haloscope: Haloscope) -> None:
+    haloscope("run", *QUICK, "--quiet")
+    for argv in (["collect", "runs", "--to", "all.csv"], ["partition", "--dataset", TINY, "--compare", "hash,fennel"]):
+        loud, silent = haloscope(*argv), haloscope(*argv, "--quiet")
+        assert loud[0] == silent[0] == 0 and loud[1] and silent[1:] == ("", "")
+    assert "[2/2] fennel; " in haloscope("partition", "--dataset", TINY, "--compare", "hash,fennel")[2]
+
+
 def test_a_library_that_fails_without_memory_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     """SystemError is a defect of a library, unless an allocation has failed in it."""
     error = SystemError("<built-in function empty> returned NULL without setting an exception")
