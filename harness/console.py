@@ -66,7 +66,7 @@ def progress_of(title: str, epochs: int, quiet: bool = False) -> Iterator[Callab
 
 
 @contextmanager
-def counted(title: str, total: int, quiet: bool = False) -> Iterator[Callable[[], None] | None]:
+def count_progress(title: str, total: int, quiet: bool = False) -> Iterator[Callable[[], None] | None]:
     """As `progress_of` for other things than epochs: yields a function to be called after each of `total`.
 
     Where stderr is not a terminal, prints a line every half minute, from the first half minute on.

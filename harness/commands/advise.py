@@ -16,7 +16,7 @@ from typing import Any
 
 from rich.text import Text
 
-from harness.commands.arguments import settings_given, settings_of
+from harness.commands.arguments import given_config, settings_given
 from harness.commands.cells import deliver, json_target, writable
 from harness.commands.engine_arguments import telling
 from harness.commands.flag_numbers import whole_numbers
@@ -70,7 +70,7 @@ def _own_cluster(out: Path) -> str:
 def question_of(args: argparse.Namespace, engine: CellEngine | None = None) -> Question:
     """The question that the flags ask; trainings run on an engine. Raises InputError for bad flags."""
     parts, args.parts = tuple(whole_numbers(args.devices, "--parts", "devices")), 2
-    base = settings_of(args)
+    base = given_config(args)
     check(base.changed(mode="sim"))  # it trains in loopback, and predicts on the cluster
     return Question(
         base=base,

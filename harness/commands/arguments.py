@@ -143,7 +143,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def settings_of(args: argparse.Namespace) -> RunConfig:
+def given_config(args: argparse.Namespace) -> RunConfig:
     """The config from file and flags; a flag overrides the file. Ranges are not checked: the mode may not be known yet.
 
     Keys of the file that the command decides itself (`ignored_keys`) are not taken from it.
@@ -159,8 +159,8 @@ def settings_of(args: argparse.Namespace) -> RunConfig:
 
 
 def config_of(args: argparse.Namespace) -> RunConfig:
-    """`settings_of`, checked. Raises InputError also for a value out of range, or that the mode has no use for."""
-    config = settings_of(args)
+    """`given_config`, checked. Raises InputError also for a value out of range, or that the mode has no use for."""
+    config = given_config(args)
     check(config)
     return config
 
@@ -180,18 +180,18 @@ def check_settings(args: argparse.Namespace) -> None:
     """
     if not hasattr(args, "config"):
         return
-    config = settings_of(args)
+    config = given_config(args)
     modes = _modes_of(args) or [config.run.mode]
+    if "sim" in modes or config.cluster.name != COMMAND_DEFAULTS.cluster.name:
+        from sims.cluster import load_cluster
+
+        load_cluster(config.cluster.name)
     for each in in_modes(config, modes):
         check(each)
     texts = args.methods.split(",") if hasattr(args, "methods") else [config.training.method]
     for text in texts:
         if name := text.strip().partition(":")[0]:
             METHODS.check(name)
-    if "sim" in modes or config.cluster.name != COMMAND_DEFAULTS.cluster.name:
-        from sims.cluster import load_cluster
-
-        load_cluster(config.cluster.name)
 
 
 def _modes_of(args: argparse.Namespace) -> list[Mode]:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from harness import running
-from harness.console import counted, progress_of, show, stderr, stdout
+from harness.console import count_progress, progress_of, show, stderr, stdout
 from harness.errors import InputError
 from harness.kernels.first_use import compiling_said
 from harness.machine import write_atomically
@@ -98,7 +98,7 @@ def record_with_interval(
     method = config.training.method
     with progress_of(f"recording {method} for its interval", recorded_epochs(config), quiet) as progress:
         made = predicted(config, driver.placement, progress)
-    with counted(f"replays for the interval of {method}", 1 + replays, quiet) as replayed:
+    with count_progress(f"replays for the interval of {method}", 1 + replays, quiet) as replayed:
         found = interval_of(replace(made, replayed=replayed), seconds, replays)
     record["facts"]["interval"] = found
     write_atomically(path, as_json(record))

@@ -12,7 +12,7 @@ from typing import Any, cast, get_args
 
 import pandas as pd
 
-from harness.commands.arguments import settings_given, settings_of
+from harness.commands.arguments import given_config, settings_given
 from harness.commands.cells import FinishedRun, Reuse, as_json, deliver, json_target, run_or_reuse, writable
 from harness.commands.engine_arguments import real_jobs, telling
 from harness.commands.like import unified
@@ -32,7 +32,7 @@ from sims.uncertainty import replays_for
 def main(args: argparse.Namespace) -> int:
     """Run every cell, then show and write the comparison; returns 1 if one of them diverged."""
     modes = [mode_named(text.strip()) for text in args.modes.split(",")] if args.modes else []
-    base = settings_of(args)  # checked mode by mode: not every setting is valid in every mode
+    base = given_config(args)  # checked mode by mode: not every setting is valid in every mode
     runs = cells_of(base, args.methods, modes or [base.run.mode], settings_given(args))
     writable(args.out, folder=True)
     json_target(args.json)

@@ -16,7 +16,7 @@ from harness.commands.arguments import config_of, settings_given
 from harness.commands.cells import deliver, json_target, writable
 from harness.commands.tables import table
 from harness.config import RunConfig, from_record
-from harness.console import counted, progress_of, significant, time_unit
+from harness.console import count_progress, progress_of, significant, time_unit
 from harness.errors import InputError
 from harness.running import results
 from harness.running.intervals import epoch_ends
@@ -74,7 +74,7 @@ def main(args: argparse.Namespace) -> int:
     epochs = max(prediction.config.training.epochs - 1, 1)
     draws = Draws(count)
     replays = 1 + count + replays_of_influences(prediction, count)
-    with counted(f"replays of {config.training.method}", replays, args.quiet) as replayed:
+    with count_progress(f"replays of {config.training.method}", replays, args.quiet) as replayed:
         watched = replace(prediction, replayed=replayed)
         seconds = watched.seconds({})
         interval = epoch_ends(np.asarray([drawn["epoch"] for drawn in watched.draws(draws)]), seconds["epoch"])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from harness.commands.arguments import parse_arguments, settings_given, settings_of
+from harness.commands.arguments import given_config, parse_arguments, settings_given
 from harness.commands.cells import writable
 from harness.commands.cluster_arguments import OF_SCHEDULER
 from harness.config import check, is_lab
@@ -68,7 +68,7 @@ def _checked(flags: argparse.Namespace, job: launch.ClusterJob) -> list[str]:
 
     Data, devices and folders are not checked, because they are on the cluster.
     """
-    given, asked_for = settings_given(flags), settings_of(flags)
+    given, asked_for = settings_given(flags), given_config(flags)
     if "mode" in given and asked_for.run.mode != "real":
         raise InputError(f"mode {asked_for.run.mode} needs no cluster: a job runs in mode real; leave mode out")
     more = [] if "parts" in given else ["--parts", str(job.ranks)]
@@ -78,7 +78,7 @@ def _checked(flags: argparse.Namespace, job: launch.ClusterJob) -> list[str]:
         more += ["--checkpoint", CHECKPOINTS]
     asked = parse_arguments(["run", *job.arguments, *more])
     asked.mode = "real"  # as `real` sets it
-    config = settings_of(asked)
+    config = given_config(asked)
     if is_lab(config.cluster.name):
         raise InputError(f"{config.cluster.name} is a lab on one machine; leave --cluster out of a job")
     check(config)

@@ -17,6 +17,7 @@ from harness.config._lab import (
     segment,
 )
 from harness.config._modes import MEASURED_ONLY, in_mode, in_modes
+from harness.config._reading import check, from_mapping, from_record, from_toml, laid_over
 from harness.config._records import (
     ClusterConfig,
     CutConfig,
@@ -26,7 +27,7 @@ from harness.config._records import (
     ModelConfig,
     TrainingConfig,
 )
-from harness.config._spec import RUN_SETTINGS, RunConfig, check, from_mapping, from_record, from_toml, laid_over
+from harness.config._spec import RUN_SETTINGS, RunConfig
 from harness.config._typed import COMMAND_DEFAULTS
 
 __all__ = [

@@ -7,13 +7,10 @@ command for several modes gives it to those that it acts in.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
 
 from harness.config._lab import is_lab
 from harness.config._records import ClusterConfig, ExecutionConfig, Mode, Rule
-
-if TYPE_CHECKING:
-    from harness.config._spec import RunConfig
+from harness.config._spec import RunConfig
 
 MEASURED_ONLY = ("device", "backend", "timeout", "startup_timeout", "prepare_timeout")
 """Settings of processes that really exchange: of mode real. Modelled clusters and loopback do nothing with them."""

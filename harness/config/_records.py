@@ -1,7 +1,7 @@
 """The settings of one run as six frozen records. A field's name is its flag (`--eval-every`) and its key in TOML.
 
 Where that would only repeat the record's name the field is called `name`: `--model` is `config.model.name`. Every
-record says which values it refuses; what must fit between records is said in `_spec`.
+record says which values it refuses; what must fit between records is said in `_reading` and `_modes`.
 """
 
 from __future__ import annotations

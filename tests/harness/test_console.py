@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from harness import console
-from harness.console import StepLines, counted, progress_of
+from harness.console import StepLines, count_progress, progress_of
 from harness.steps import FEW_EDGES, begin_step, steps_told
 
 
@@ -69,20 +69,20 @@ def test_steps_say_what_is_left_in_proportion(clock: Clock, capsys: pytest.Captu
 
 
 def test_counts_get_a_line_every_half_minute(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    with counted("replays", 10) as done:
+    with count_progress("replays", 10) as done:
         assert done is not None
         for _ in range(10):
             clock.now += 16.0
             done()
     assert capsys.readouterr().err.splitlines()[0] == "replays: 2 of 10, about 2 min 8 s left"
-    with counted("replays", 10, quiet=True) as silent:
+    with count_progress("replays", 10, quiet=True) as silent:
         assert silent is None
 
 
 def test_a_bar_counts_to_its_total(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(console, "stderr", lambda: Console(file=stream, force_terminal=True, width=100))
-    with counted("replays", 3) as done:
+    with count_progress("replays", 3) as done:
         assert done is not None
         for _ in range(3):
             done()

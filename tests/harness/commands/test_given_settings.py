@@ -11,7 +11,7 @@ import pytest
 import harness
 from harness import cli
 from harness.commands import validate
-from harness.commands.arguments import REAL_ONLY, ignored_keys, parse_arguments, parsers, settings_of
+from harness.commands.arguments import REAL_ONLY, given_config, ignored_keys, parse_arguments, parsers
 from harness.commands.compare import cells_of
 from harness.commands.engine_arguments import real_jobs
 from harness.config import RunConfig
@@ -68,7 +68,7 @@ def test_what_would_be_ignored_is_refused(
 def test_one_command_for_several_modes_gives_each_what_acts_in_it() -> None:
     """`compare --modes sim,real --backend gloo --cluster ethernet-10g`, and the same in a sweep file."""
     words = ["compare", "--methods", "vanilla", "--modes", "sim,real", "--backend", "gloo", "--cluster", "ethernet-10g"]
-    base = settings_of(parse_arguments([*words, "--dataset", TINY, "--timeout", "9"]))
+    base = given_config(parse_arguments([*words, "--dataset", TINY, "--timeout", "9"]))
     modelled, measured = (each.config for each in cells_of(base, "vanilla", ["sim", "real"]))
     assert (modelled.run.backend, modelled.run.timeout, modelled.cluster.name) == ("auto", 60.0, "ethernet-10g")
     assert (measured.run.backend, measured.run.timeout, measured.cluster.name) == ("gloo", 9.0, "local")
@@ -113,9 +113,9 @@ def test_keys_of_a_file_that_a_command_decides_are_named(
     args = parse_arguments([*command.split(), "--config", str(file)])
     expected = ignored if command != "partition" else [*ignored, "hidden_heads"]
     assert ignored_keys(args) == expected
-    taken = settings_of(args).flat()
+    taken = given_config(args).flat()
     given = {"parts": 3, "method": "sylvie-s", "epochs": 7, "mode": "real", "device": "cuda", "hidden_heads": "mean"}
-    default = settings_of(parse_arguments(command.split())).flat()
+    default = given_config(parse_arguments(command.split())).flat()
     assert all(taken[key] == (default if key in expected else given)[key] for key in given)
     monkeypatch.setattr(f"harness.commands.{command.split()[0].replace('-', '_')}.main", lambda args: 0)
     monkeypatch.setattr(cli, "check_settings", lambda args: None)
