@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from harness import cli, running
+from harness.commands import doctor
 from harness.commands.arguments import config_of, parse_arguments
 from harness.config import COMMAND_DEFAULTS, RunConfig
 from harness.errors import ProgramError
@@ -371,6 +373,24 @@ def test_listings_as_json(argv: list[str], key: str, known: Any, haloscope: Halo
         assert known[1] in [row[known[0]] for row in content[key]]
     else:
         assert content[key] == known
+
+
+def test_doctor_checks_every_extra(haloscope: Haloscope, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of pyproject.toml but for tests and pages; one that lacks a package says how to get it."""
+    known = tomllib.loads((Path(cli.__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    extras = known["optional-dependencies"]
+    assert doctor.EXTRAS.keys() == extras.keys() - {"docs", "test"}
+    needed = [f'{package}; extra == "{extra}"' for extra, packages in extras.items() for package in packages]
+    monkeypatch.setattr(doctor, "requires", lambda name: needed)
+    assert doctor.packages_of("serve") == ["plotly", "starlette", "uvicorn"] and doctor.packages_of("none") == []
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "plotly" else "1.0")
+    rows = {row["what"]: row for row in json.loads(haloscope("doctor", "--json", "-")[1])["checks"]}
+    assert (
+        rows["extra serve"]["state"] == "not here" and "pip install 'haloscope[serve]'" in rows["extra serve"]["found"]
+    )
+    assert rows["extra dask"]["state"] == "ok"
+    monkeypatch.setattr(doctor, "requires", lambda name: None)
+    assert {found.good for found in doctor._extras()} == {None}
 
 
 def test_quiet_commands_print_nothing(haloscope: Haloscope) -> None:
