@@ -30,7 +30,7 @@ def main(args: argparse.Namespace) -> int:
     if not args.name:
         raise InputError(f"name a design: {', '.join(study.designs())}")
     if not 0 < args.scale <= 100:
-        raise InputError(f"--scale {args.scale:g}: must be above 0, and at most 100")
+        raise InputError("--scale must be above 0, and at most 100")
     study.design_of(args.name)
     if args.what == "fit" and args.knobs is not None:
         raise InputError("--knobs belongs to haloscope standin figure: what a fit moves is in the design")

@@ -123,7 +123,7 @@ def _foretold(made: Any, jobs: int) -> _Done:
 
 def _check(args: argparse.Namespace) -> None:
     if not 0 < args.scale <= 100:
-        raise InputError(f"--scale {args.scale:g}: must be above 0 and at most 100")
+        raise InputError("--scale must be above 0 and at most 100")
     if args.most < study.FEWEST_SEEDS:
         raise InputError(f"--most must be at least {study.FEWEST_SEEDS}: fewer seeds have no verdict")
     if not 0 < args.precision <= 1:
