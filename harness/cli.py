@@ -6,6 +6,7 @@ broken pipe on stdout, 143 ended by SIGTERM. No heavy module is imported here, s
 
 from __future__ import annotations
 
+import argparse
 import errno
 import os
 import signal
@@ -15,8 +16,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 
-from harness.commands.arguments import check_settings, parse_arguments
+from harness.commands.arguments import check_settings, ignored_keys, parse_arguments
 from harness.errors import HaloscopeError, InputError
+from harness.steps import steps_told
 
 REFUSALS = frozenset(
     {
@@ -44,7 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = parse_arguments(sys.argv[1:] if argv is None else argv)
         check_settings(args)
-        code = int(import_module(f"harness.commands.{args.command.replace('-', '_')}").main(args))
+        _say_ignored(args)
+        with steps_told(_say_nothing if getattr(args, "quiet", False) else _say):
+            code = int(import_module(f"harness.commands.{args.command.replace('-', '_')}").main(args))
         sys.stdout.flush()
         return code
     except SystemExit as stop:  # argparse, after --help and --version; SIGTERM
@@ -63,6 +67,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         if lacking := _lacking(error):
             return _fail(lacking, 2)
         return _fail(f"{type(error).__name__}: {error} (a defect; HALOSCOPE_DEBUG=1 shows where)", 1)
+
+
+def _say_ignored(args: argparse.Namespace) -> None:
+    """Name the keys of a config file that this command does not take from it."""
+    keys = ignored_keys(args)
+    if keys and not getattr(args, "quiet", False):
+        _say(f"{', '.join(keys)}: not taken from {args.config}, since {args.command} decides or does without them")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _say_nothing(line: str) -> None:
+    pass
 
 
 def _ended(how: str, stop: BaseException) -> str:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from harness.config import from_mapping
+from harness.config import laid_over
 from harness.errors import InputError
 from harness.keys import read_table
 from harness.machine import restart_in_allocator_environment, write_atomically
@@ -72,7 +72,7 @@ def _launched(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     with suppress(OSError):
         Path("/proc/self/comm").write_text(f"rank{os.environ['RANK']}")  # for top and ps
-    config = from_mapping(msgspec.json.decode(args.config.read_bytes()))
+    config = laid_over(msgspec.json.decode(args.config.read_bytes()))
     keep = None if args.keep is None else _kept_in(args.keep)
     if args.checkpoints is None:
         outcome = run_rank(config, _append_to(args.progress), keep=keep)
@@ -95,6 +95,7 @@ def _torchrun(argv: Sequence[str]) -> int:
     from real.launch import KeptRecords, run_rank, torchrun_config
 
     args = parse_arguments(["run", *argv])
+    args.mode = "real"  # before the config is checked: not every setting is valid in every mode
     size, rank = os.environ.get("WORLD_SIZE", "1"), os.environ.get("RANK", "0")
     config = torchrun_config(config_of(args), int(size) if size.isdigit() else 1, _names_parts(args))
     writable(args.out, folder=True)

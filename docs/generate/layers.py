@@ -4,7 +4,7 @@ from __future__ import annotations
 
 FLOORS = {
     "harness": (
-        ("errors", "lazily", "user_cache"),
+        ("errors", "lazily", "steps", "user_cache"),
         ("keys",),
         ("effects", "config", "registry"),
         ("traffic", "machine", "kernels"),

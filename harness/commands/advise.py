@@ -16,12 +16,13 @@ from typing import Any
 
 from rich.text import Text
 
-from harness.commands.arguments import config_of, settings_given
+from harness.commands.arguments import given_config, settings_given
 from harness.commands.cells import deliver, json_target, writable
 from harness.commands.engine_arguments import telling
 from harness.commands.flag_numbers import whole_numbers
 from harness.commands.questionnaire import ask_for_cluster
 from harness.commands.tables import table
+from harness.config import check
 from harness.console import DASH, duration, megabytes, show, significant, stderr, time_unit
 from harness.errors import InputError
 from harness.running.engines import CellEngine, LocalProcesses, opened_engine
@@ -69,8 +70,10 @@ def _own_cluster(out: Path) -> str:
 def question_of(args: argparse.Namespace, engine: CellEngine | None = None) -> Question:
     """The question that the flags ask; trainings run on an engine. Raises InputError for bad flags."""
     parts, args.parts = tuple(whole_numbers(args.devices, "--parts", "devices")), 2
+    base = given_config(args)
+    check(base.changed(mode="sim"))  # it trains in loopback, and predicts on the cluster
     return Question(
-        base=config_of(args),
+        base=base,
         parts=parts,
         methods=tuple(text.strip() for text in args.methods.split(",") if text.strip()),
         within=args.within,

@@ -20,10 +20,32 @@ from harness.commands.cluster_arguments import add_lab, add_launch, split_argume
 from harness.commands.engine_arguments import add_engine
 from harness.commands.export_arguments import add_export, add_tensorboard
 from harness.commands.flag_numbers import MOST_EPOCHS, number, whole, whole_in
+from harness.commands.list_arguments import (
+    add_check_method,
+    add_clusters,
+    add_collect,
+    add_completion,
+    add_datasets,
+    add_doctor,
+    add_flows,
+    add_json,
+    add_methods,
+)
+from harness.commands.report_arguments import add_report
 from harness.commands.study_arguments import add_standin, add_study
 from harness.commands.welcome import FIRST_FLAGS, command_list, examples_of
 from harness.commands.what_if_arguments import add_replays, add_serve, add_what_if
-from harness.config import COMMAND_DEFAULTS, RUN_SETTINGS, RunConfig, from_mapping, from_toml
+from harness.config import (
+    COMMAND_DEFAULTS,
+    MEASURED_ONLY,
+    RUN_SETTINGS,
+    Mode,
+    RunConfig,
+    check,
+    from_toml,
+    in_modes,
+    laid_over,
+)
 from harness.errors import InputError, unknown
 from harness.keys import read_table
 from harness.methods.registry import METHODS
@@ -67,18 +89,13 @@ GROUPS = {  # record of a setting -> its title in --help
 }
 NEEDED_FIRST = "flags that one needs first"
 TYPES: dict[type, Callable[[str], Any]] = {str: str, int: whole, float: number}
-OWN_GRAPHS = """a graph of your own is one .npz file of plain arrays (np.savez), N nodes, E directed edges:
-  edge_index   integers [2, E]        from row 0 to row 1; both directions where messages go both ways
-  x            numbers [N, F]         or sparse rows: x_indptr, x_indices, x_data, and x_shape = [N, F]
-  y            integers [N]           classes from 0, -1 for none; or 0 and 1 [N, C], several classes a node
-  train_idx    integers               node numbers; also val_idx, test_idx; without them --split draws some
-  num_classes, notes, num_nodes       where the arrays do not say it
-or --dataset edges:EDGES.parquet,features=X.npy,labels=Y.csv, or a .pt file of PyG,
-or a .bin file of DGL, or a folder of .npy files, for graphs beyond memory; more: docs/graphs.md"""
 MODELLED = ("what-if", "serve", "explain", "advise")
 """Commands whose mode is sim."""
 
-RECORDED = ("method", "mode", "epochs", "eval_every")
+REAL_ONLY = (*MEASURED_ONLY, "evaluate")
+"""Settings that mean nothing to a command whose mode is sim."""
+
+RECORDED = ("method", "mode", "epochs", "eval_every", *REAL_ONLY)
 """Settings that recordings do not leave to the user."""
 
 DATA_FLAGS = ("dataset", "split", "protocol", "features", "parts", "method", "partitioner", "hosts", "renumber", "seed")
@@ -126,15 +143,34 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def config_of(args: argparse.Namespace) -> RunConfig:
-    """The config from file and flags; a flag overrides the file.
+def given_config(args: argparse.Namespace) -> RunConfig:
+    """The config from file and flags; a flag overrides the file. Ranges are not checked: the mode may not be known yet.
+
+    Keys of the file that the command decides itself (`ignored_keys`) are not taken from it.
 
     Raises:
-        InputError: as `from_toml` and `from_mapping`.
+        InputError: an unknown key, or a value of the wrong type.
     """
-    base = COMMAND_DEFAULTS if args.config is None else from_toml(args.config, COMMAND_DEFAULTS)
+    base = COMMAND_DEFAULTS
+    if args.config is not None:
+        base = from_toml(args.config, COMMAND_DEFAULTS, args.decided)
     given = {key: getattr(args, key) for key in RUN_SETTINGS if hasattr(args, key)}
-    return from_mapping(given, base, source="command line")
+    return laid_over(given, base, source="command line")
+
+
+def config_of(args: argparse.Namespace) -> RunConfig:
+    """`given_config`, checked. Raises InputError also for a value out of range, or that the mode has no use for."""
+    config = given_config(args)
+    check(config)
+    return config
+
+
+def ignored_keys(args: argparse.Namespace) -> list[str]:
+    """Keys of the config file that the command decides itself, or has no use for; in the order of the file."""
+    if getattr(args, "config", None) is None:
+        return []
+    keys = (key.replace("-", "_") for key in read_table(args.config, "config file"))
+    return [key for key in keys if key in args.decided]
 
 
 def check_settings(args: argparse.Namespace) -> None:
@@ -144,28 +180,31 @@ def check_settings(args: argparse.Namespace) -> None:
     """
     if not hasattr(args, "config"):
         return
-    config = config_of(_with_mode(args))
+    config = given_config(args)
+    modes = _modes_of(args) or [config.run.mode]
+    if "sim" in modes or config.cluster.name != COMMAND_DEFAULTS.cluster.name:
+        from sims.cluster import load_cluster
+
+        load_cluster(config.cluster.name)
+    for each in in_modes(config, modes):
+        check(each)
     texts = args.methods.split(",") if hasattr(args, "methods") else [config.training.method]
     for text in texts:
         if name := text.strip().partition(":")[0]:
             METHODS.check(name)
-    if config.run.mode == "sim" or config.cluster.name != COMMAND_DEFAULTS.cluster.name:
-        from sims.cluster import load_cluster
-
-        load_cluster(config.cluster.name)
 
 
-def _with_mode(args: argparse.Namespace) -> argparse.Namespace:
-    """The arguments with the mode that the command will set; not every setting is valid in every mode."""
-    modes = (getattr(args, "modes", None) or "").partition(",")[0].strip()
-    mode = "sim" if args.command in MODELLED else modes if modes in ("loopback", "sim", "real") else None
-    return args if mode is None else argparse.Namespace(**{**vars(args), "mode": mode})
+def _modes_of(args: argparse.Namespace) -> list[Mode]:
+    """The modes that the command itself sets; not every setting is valid in every mode."""
+    texts = ["sim"] if args.command in MODELLED else (getattr(args, "modes", None) or "").split(",")
+    return [mode for text in texts for mode in get_args(Mode) if mode == text.strip()]
 
 
 def settings_given(args: argparse.Namespace) -> set[str]:
-    """Keys of the settings that flags or the config file give, as opposed to defaults."""
+    """Keys of the settings that flags or the config file give, as opposed to defaults and to `ignored_keys`."""
     file = read_table(args.config, "config file") if args.config is not None else {}
-    return {key.replace("-", "_") for key in file} | {key for key in RUN_SETTINGS if hasattr(args, key)}
+    named = {key.replace("-", "_") for key in file} - set(args.decided)
+    return named | {key for key in RUN_SETTINGS if hasattr(args, key)}
 
 
 def parsers() -> tuple[Parser, dict[str, Parser]]:
@@ -178,7 +217,7 @@ def parsers() -> tuple[Parser, dict[str, Parser]]:
     commands = {
         name: choices.add_parser(
             name,
-            description=text.capitalize() + ".",
+            description=f"{text[0].upper()}{text[1:]}.",
             epilog=examples_of(name),
             formatter_class=plain,
             allow_abbrev=False,
@@ -208,12 +247,17 @@ def _unexpected(extra: list[str], parser: Parser) -> InputError:
 
 
 def _add_config(parser: Parser, leave_out: Sequence[str] = (), only: Sequence[str] | None = None) -> None:
-    """A flag for every setting of a run. Flags not given are not in the namespace, since a file may set them."""
+    """A flag for every setting of a run. Flags not given are not in the namespace, since a file may set them.
+
+    `decided` of the namespace are the settings without a flag: those left out, or all but `only`.
+    """
     groups, defaults = dict[str, Any](), COMMAND_DEFAULTS.flat()
+    decided = [key for key in RUN_SETTINGS if key in leave_out or (only is not None and key not in only)]
+    parser.set_defaults(decided=tuple(decided))
     first = [key for key in FIRST_FLAGS if key in RUN_SETTINGS]
     for key in [*first, *(key for key in RUN_SETTINGS if key not in first)]:
         setting = RUN_SETTINGS[key]
-        if key in leave_out or (only is not None and key not in only):
+        if key in decided:
             continue
         title = NEEDED_FIRST if key in first else GROUPS[setting.record]
         if title not in groups:
@@ -268,7 +312,7 @@ def _add_compare(parser: Parser) -> None:
         "--methods", required=True, metavar="A,B:OPTION=VALUE,...", help="methods; the first is the baseline"
     )
     parser.add_argument("--modes", default=None, metavar="sim,real", help="modes (default: the one of --mode)")
-    add_engine(parser, "runs")
+    add_engine(parser, "runs", "one, with a bar of its epochs")
     add_replays(parser)
     _add_config(parser, leave_out=("method",))
     _add_outputs(parser, "runs")
@@ -280,6 +324,7 @@ def _add_sweep(parser: Parser) -> None:
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of results (default: sweeps/NAME of the file)")
     add_engine(parser)
+    parser.add_argument("--force", action="store_true", help="run every cell again even if its result is finished")
     _add_reuse(parser)
     add_replays(parser)
     parser.add_argument("--budget", metavar="TIME", help="do not begin cells that would end later, e.g. 30m or 1h30m")
@@ -307,7 +352,7 @@ def _add_explain(parser: Parser) -> None:
     parser.add_argument("run", type=Path, nargs="?", metavar="RUN.json", help=what)
     parser.add_argument("--out", type=Path, metavar="FILE.png", help="draw the timeline with its critical path")
     add_replays(parser)
-    _add_config(parser, leave_out=("mode",))
+    _add_config(parser, leave_out=("mode", *REAL_ONLY))
     parser.add_argument(
         "--json", metavar="FILE", help="also write the result here; - for stdout, with the tables on stderr"
     )
@@ -345,72 +390,8 @@ def _add_partition(parser: Parser) -> None:
         help="put partitioners side by side, with time, volume and balance, instead of showing one cut: all that cut "
         "what the method does, or those named, as in metis-cut,kaminpar:preset=eco",
     )  # fmt: skip
-    parser.add_argument(
-        "--json", metavar="FILE", help="also write the counts here; - for stdout, with the tables on stderr"
-    )
-
-
-def _add_completion(parser: Parser) -> None:
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="whose script to write to stdout")
-
-
-def _add_datasets(parser: Parser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = OWN_GRAPHS
-
-
-def _add_methods(parser: Parser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="show everything about this one")
-
-
-def _add_check_method(parser: Parser) -> None:
-    parser.add_argument("method", metavar="NAME:OPTION=VALUE:...", help="the method; options as --method has them")
-    parser.add_argument("--quick", action="store_true", help="fewer graphs, models and draws")
-
-
-def _add_clusters(parser: Parser) -> None:
-    parser.add_argument("action", nargs="?", choices=("show",), metavar="show", help="show one cluster")
-    parser.add_argument("name", nargs="?", metavar="NAME|FILE.toml", help="which one")
-    text = "ask for hosts, devices and links, and write a cluster file, which --cluster FILE.toml then takes"
-    parser.add_argument("--ask", type=Path, metavar="FILE.toml", help=text)
-    parser.add_argument("--draw", type=Path, metavar="FILE.png", help="also draw it: hosts, switches, adapters, racks")
-
-
-def _add_flows(parser: Parser) -> None:
-    parser.add_argument(
-        "file", type=Path, metavar="FILE.json", help="scenarios, format flow-reference/1 (docs/network.md)"
-    )
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--exact", action="store_true", help="compute every completion exactly (default)")
-    how.add_argument(
-        "--coalesce", type=number, metavar="SHARE", help="combine completions within this share of the bound"
-    )
-    parser.add_argument("--json", metavar="FILE", help="write the times here; - for stdout, with the tables on stderr")
-
-
-def _add_collect(parser: Parser) -> None:
-    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of result files")
-    parser.add_argument("--to", type=Path, required=True, metavar="FILE", help="a .parquet or .csv file")
-
-
-def _add_report(parser: Parser) -> None:
-    what = "make the report (default), list its items, or write the page of what --out holds and make nothing"
-    parser.add_argument("what", nargs="?", choices=("all", "list", "page"), default="all", help=what)
-    only = "tables, figures or papers: sylvie/table3,bns-gcn (default: all)"
-    parser.add_argument("--only", metavar="KEY,...", help=only)
-    parser.add_argument("--html", action="store_true", help="also write index.html: one page that needs no network")
-    budget = "time for all training on two cores: 90s, 1h (default: 10m)"
-    parser.add_argument("--budget", default="10m", metavar="TIME", help=budget)
-    parser.add_argument("--full", action="store_true", help="the papers' epochs, seeds and graphs; hours to days")
-    add_engine(parser, "tables and figures")
-    _add_outputs(parser, "report")
-
-
-def _add_doctor(parser: Parser) -> None:
-    parser.add_argument("--clean", action="store_true", help="list and remove what dead runs left")
-    parser.add_argument(
-        "--out", type=Path, default=Path("runs"), metavar="DIR", help="folder of results to look into (default: runs/)"
-    )
+    add_json(parser, "the counts")
+    parser.add_argument("--quiet", action="store_true", help="no progress, no tables")
 
 
 def _add_advise(parser: Parser) -> None:
@@ -432,19 +413,19 @@ _ADD: dict[str, Callable[[Parser], None]] = {
     "partition": _add_partition,
     "calibrate": add_calibrate,
     "validate": add_validate,
-    "methods": _add_methods,
-    "partitioners": _add_methods,
-    "check-method": _add_check_method,
-    "datasets": _add_datasets,
-    "clusters": _add_clusters,
-    "flows": _add_flows,
+    "methods": add_methods,
+    "partitioners": add_methods,
+    "check-method": add_check_method,
+    "datasets": add_datasets,
+    "clusters": add_clusters,
+    "flows": add_flows,
     "lab": add_lab,
     "launch": add_launch,
-    "collect": _add_collect,
+    "collect": add_collect,
     "export": add_export,
-    "doctor": _add_doctor,
-    "report": _add_report,
+    "doctor": add_doctor,
+    "report": add_report,
     "study": add_study,
     "standin": add_standin,
-    "completion": _add_completion,
+    "completion": add_completion,
 }

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from harness.commands import clusters
-from harness.commands.cells import writable
+from harness.commands.cells import deliver, json_target, writable
 from harness.config import LabSpec, parse_lab
-from harness.console import show, stderr, stdout
+from harness.console import StepLines, show, stderr
 from harness.errors import InputError
 from harness.machine import HERE, Depth, KeptCalibration, calibration_folder, core_count, write_atomically
 from harness.running.drift import reference_seconds, watching
@@ -43,6 +43,7 @@ def main(args: argparse.Namespace) -> int:
     """Measure, write, show."""
     here = args.device == "cpu" and not args.lab and args.out is None
     out = Path("calibration") if args.out is None else args.out
+    json_target(args.json)
     if not here:
         writable(out, folder=True)
     if args.device == "cuda":
@@ -51,17 +52,23 @@ def main(args: argparse.Namespace) -> int:
         if args.depth == "brief":
             raise InputError("--device cuda: --brief is for CPUs; leave it out (one to two minutes)")
         quick = args.depth == "quick"
-        show([f"measuring a GPU ({'one to two minutes' if quick else 'some minutes'}; keep it idle)"], stderr())
+        if not args.quiet:
+            show([f"measuring a GPU ({'one to two minutes' if quick else 'some minutes'}; keep it idle)"], stderr())
+        steps = StepLines(3, args.quiet)
+        steps.begin("timing the GPU's memory and arithmetic, and copies to and from its host")
         path = calibrate_gpu_to(out, quick=quick)
+        steps.begin("timing the operators of training")
         add_gpu_operators(out / "device.toml", quick=quick)
+        steps.begin("training small runs for real, and fitting what the host takes")
         add_host(out, quick=quick)
     elif here:
-        path = keep(args.depth)
+        path = keep(args.depth, quiet=args.quiet)
     else:
-        path = measure(out, depth=args.depth, hosts=parse_lab(args.lab) if args.lab else None)
+        path = measure(out, depth=args.depth, quiet=args.quiet, hosts=parse_lab(args.lab) if args.lab else None)
     cluster = load_cluster(path)
     name = HERE if here else path
-    show([*clusters.cluster_report(cluster), f"written: {path}; use it with --mode sim --cluster {name}"], stdout())
+    lines = [*clusters.cluster_report(cluster), f"written: {path}; use it with --mode sim --cluster {name}"]
+    deliver(clusters.cluster_content(cluster), lines, args.json, args.quiet)
     return 0
 
 
@@ -114,14 +121,20 @@ def measure(
     if not quiet:
         show([f"measuring this machine ({TAKES[depth]}; keep it idle)"], stderr())
     quick, brief = depth != "full", depth == "brief"
+    steps = StepLines(4 if brief else 5, quiet)
+    steps.begin("timing this machine's memory and arithmetic, and collectives between its ranks")
     path = calibrate_to(out, quick=quick, threads=threads, hosts=hosts, ranks=ranks or LINK_RANKS, brief=brief)
     threads = threads or max(1, core_count() // RANKS)
     few: dict[str, Any] = {"only": BRIEF_METHODS, "sizes": BRIEF_GRAPHS} if brief else {}
+    steps.begin("timing the operators of training")
     add_operators(path.with_name("device.toml"), threads=threads, quick=quick, **few)
+    steps.begin("timing what ranks compute longer after a wait")
     add_idling(path.with_name("device.toml"), threads=threads, brief=brief)
     if not brief:
+        steps.begin("timing what ranks compute longer where two share a core")
         add_sharing(path.with_name("device.toml"), threads=threads)
     trained = BRIEF_ACCOMPANIED if brief else ACCOMPANIED
+    steps.begin(f"training {len(trained)} small runs for real, and fitting what ranks that exchange compute longer")
     before = reference_seconds()
     add_contention(out, threads=threads, hosts=hosts and hosts.unshaped, trained=trained)
     reference = (before + reference_seconds()) / 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
@@ -12,13 +12,13 @@ from typing import Any, Literal
 import msgspec
 
 from harness import running
-from harness.console import progress_of, show, stderr, stdout
+from harness.console import count_progress, progress_of, show, stderr, stdout
 from harness.errors import InputError
 from harness.kernels.first_use import compiling_said
 from harness.machine import write_atomically
 from harness.running import Checkpoints, OpenedRun, prepare, results
 from sims.study import SimulatedCluster
-from sims.uncertainty import interval_of, predicted
+from sims.uncertainty import interval_of, predicted, recorded_epochs
 
 Reuse = Literal["same", "any"]
 """Whether a result counts with the code of now, and a measured one here alone; or whatever code made it, and where."""
@@ -95,8 +95,11 @@ def record_with_interval(
     config = opened.config
     if opened.plan.method.facts.timed:
         return record  # a recording is valid for its own times only
-    with progress_of(f"interval of {config.training.method}", config.training.epochs, quiet) as progress:
-        found = interval_of(predicted(config, driver.placement, progress), seconds, replays)
+    method = config.training.method
+    with progress_of(f"recording {method} for its interval", recorded_epochs(config), quiet) as progress:
+        made = predicted(config, driver.placement, progress)
+    with count_progress(f"replays for the interval of {method}", 1 + replays, quiet) as replayed:
+        found = interval_of(replace(made, replayed=replayed), seconds, replays)
     record["facts"]["interval"] = found
     write_atomically(path, as_json(record))
     return record

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
+from harness.commands.listing import show_list
 from harness.commands.questionnaire import ask_for_cluster
 from harness.commands.tables import table
 from harness.console import byte_text, show, significant, stderr, stdout
@@ -44,6 +45,8 @@ def main(args: argparse.Namespace) -> int:
             raise InputError(
                 "--ask FILE.toml makes a new cluster; to see it afterwards: haloscope clusters show FILE.toml"
             )
+        if args.json is not None:
+            raise InputError("--json is of clusters that there are: haloscope clusters show FILE.toml --json FILE")
         cluster = load_cluster(ask_for_cluster(args.ask))
         show(_made(cluster, args.ask), stdout())
         if args.draw is not None:
@@ -53,15 +56,17 @@ def main(args: argparse.Namespace) -> int:
         if args.draw is not None:
             raise InputError("name a cluster: haloscope clusters show NAME --draw FILE.png")
         measured = [HERE] if (calibration_folder() / "cluster.toml").exists() else []
-        rows = [_row(name, load_cluster(name)) for name in [*measured, *known_clusters()]]
+        found = {name: load_cluster(name) for name in [*measured, *known_clusters()]}
+        rows = [_row(name, cluster) for name, cluster in found.items()]
         columns = ["cluster", "hosts x ranks", "slowest link", "fastest link", "assumed", "what"]
         hint = "assumed: values that are neither published nor measured; all values: haloscope clusters show NAME"
-        show([table("", columns, rows, left=len(columns)), hint], stdout())
+        content = {"clusters": [_content(name, cluster) for name, cluster in found.items()]}
+        show_list(content, [table("", columns, rows, left=len(columns)), hint], args.json)
         return 0
     if args.name is None:
         raise InputError("name a cluster: haloscope clusters show NAME, or a TOML file")
     cluster = load_cluster(args.name)
-    show(cluster_report(cluster), stdout())
+    show_list(cluster_content(cluster), cluster_report(cluster), args.json)
     if args.draw is not None:
         _draw(cluster, args.draw)
         show([f"drawn: {args.draw}"], stderr())
@@ -98,6 +103,49 @@ def cluster_report(cluster: Any) -> list[RenderableType]:
         parts = [[key, _said(key, q, dimension), q.source, q.note] for key, dimension, q in device.quantities()]
         lines += [f"device {device.name}: {device.summary}", table(device.name, COLUMNS, parts, left=4)]
     return lines
+
+
+def _content(name: str, cluster: Any) -> dict[str, Any]:
+    """A cluster in the list; bandwidths in B/s."""
+    bandwidths = [link.bandwidth.value for link in cluster.links.values()]
+    return {
+        "name": name,
+        "summary": cluster.summary,
+        "hosts": cluster.hosts,
+        "ranks_per_host": cluster.ranks_per_host,
+        "slowest_link": min(bandwidths),
+        "fastest_link": max(bandwidths),
+        "assumed": sum(quantity.source == "assumed" for _, quantity in cluster.quantities()),
+    }
+
+
+def cluster_content(cluster: Any) -> dict[str, Any]:
+    """A cluster and its devices, number by number, in SI units."""
+    devices = [load_device(name) for name in dict.fromkeys(cluster.profiles)]
+    return {
+        **_content(cluster.name, cluster),
+        "reference": cluster.reference,
+        "transport": cluster.transport.kind,
+        "quantities": [_number(key, q, dimension_of(key)) for key, q in cluster.quantities()],
+        "devices": [
+            {
+                "name": device.name,
+                "summary": device.summary,
+                "quantities": [_number(key, q, dimension) for key, dimension, q in device.quantities()],
+            }
+            for device in devices
+        ],
+    }
+
+
+def _number(key: str, quantity: Any, dimension: str) -> dict[str, Any]:
+    return {
+        "name": key,
+        "value": quantity.value,
+        "dimension": dimension,
+        "source": quantity.source,
+        "remark": quantity.note,
+    }
 
 
 def _said(key: str, quantity: Any, dimension: str) -> str:

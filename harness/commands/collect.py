@@ -34,7 +34,8 @@ def main(args: argparse.Namespace) -> int:
     args.to.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(args.to, buffer.getvalue())
     counts = f"{count_text(frame['run_id'].nunique(), 'run')}, {count_text(len(frame), 'epoch')}"
-    show([f"{counts} -> {args.to}{_left_out(found)}"], stdout())
+    if not args.quiet:
+        show([f"{counts} -> {args.to}{_left_out(found)}"], stdout())
     return 0
 
 

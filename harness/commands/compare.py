@@ -12,12 +12,12 @@ from typing import Any, cast, get_args
 
 import pandas as pd
 
-from harness.commands.arguments import config_of, settings_given
+from harness.commands.arguments import given_config, settings_given
 from harness.commands.cells import FinishedRun, Reuse, as_json, deliver, json_target, run_or_reuse, writable
 from harness.commands.engine_arguments import real_jobs, telling
 from harness.commands.like import unified
 from harness.commands.tables import comparison_report, note_lines
-from harness.config import Mode, RunConfig, check
+from harness.config import Mode, RunConfig, check, in_modes
 from harness.console import duration
 from harness.errors import HaloscopeError, InputError, unknown
 from harness.machine import Died, ended_by_sigterm, write_atomically
@@ -31,16 +31,14 @@ from sims.uncertainty import replays_for
 
 def main(args: argparse.Namespace) -> int:
     """Run every cell, then show and write the comparison; returns 1 if one of them diverged."""
-    modes = [_mode(text.strip()) for text in args.modes.split(",")] if args.modes else []
-    if modes:
-        args.mode = modes[0]  # before the config is checked: not every setting is valid in every mode
-    base = config_of(args)
+    modes = [mode_named(text.strip()) for text in args.modes.split(",")] if args.modes else []
+    base = given_config(args)  # checked mode by mode: not every setting is valid in every mode
     runs = cells_of(base, args.methods, modes or [base.run.mode], settings_given(args))
     writable(args.out, folder=True)
     json_target(args.json)
     how = {"force": args.force, "reuse": args.reuse, "replays": replays_for(base.cut.parts, args.replays)}
     real = any(opened.config.run.mode == "real" for opened in runs)
-    jobs = real_jobs(args.on, args.jobs) if real else args.jobs or int(args.on == "local")
+    jobs = real_jobs(args.on, args.jobs, telling(args.quiet)) if real else args.jobs or int(args.on == "local")
     with opened_engine(args.on, jobs, args.out, telling(args.quiet)) as engine:
         if engine.here and engine.places() == 1:  # with a bar of each run's epochs
             with ended_by_sigterm():
@@ -55,6 +53,8 @@ def main(args: argparse.Namespace) -> int:
 def cells_of(base: RunConfig, methods: str, modes: Sequence[Mode], asked: Collection[str] = ()) -> list[OpenedRun]:
     """Every cell, opened, method by method, with the settings that `like.unified` chooses; `asked` as there.
 
+    A setting that acts in some of the modes only, such as `backend` or `cluster`, is given to those.
+
     Raises:
         InputError: unknown method or option, or a setting that is not valid in a mode.
     """
@@ -62,18 +62,18 @@ def cells_of(base: RunConfig, methods: str, modes: Sequence[Mode], asked: Collec
     if not names:
         raise InputError("--methods names no method, e.g. --methods vanilla,bns-gcn:p=0.1")
     made: dict[RunConfig, OpenedRun] = {}
-    for mode in modes:
-        check(base.changed(mode=mode))
-    for one in unified(base, names, asked):
-        for mode in modes:
-            config = one.changed(mode=mode)
+    for config in in_modes(base, modes):
+        check(config)
+    for one in unified(base.changed(mode=modes[0]), names, asked):
+        for config in in_modes(one, modes):
             check(config)
             made[config] = open_run(config)
             made[config].driver.check()
     return list(made.values())
 
 
-def _mode(text: str) -> Mode:
+def mode_named(text: str) -> Mode:
+    """The mode of this name. Raises InputError for another name; the nearest one is named."""
     for mode in get_args(Mode):
         if text == mode:
             return cast(Mode, mode)

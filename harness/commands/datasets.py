@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from harness.commands.listing import show_list
 from harness.commands.tables import table
-from harness.console import show, stdout
 from harness.datasets import data_folder, known_datasets
 from harness.workloads import shipped
 
@@ -19,6 +19,7 @@ def main(args: argparse.Namespace) -> int:
     """Show the table of graphs."""
     rows = [[name, "here" if here else "not here", text] for name, text, here in known_datasets()]
     rows += [[f"workload:{name}", "counts", "for --shapes-only (docs/workloads.md)"] for name in shipped()]
+    content = {"datasets": [{"name": name, "state": state, "what": text} for name, state, text in rows]}
     lines = WHERE.format(folder=data_folder().absolute()).splitlines()
-    show([table("", ["--dataset", "state", "what"], rows, left=3), *lines], stdout())
+    show_list(content, [table("", ["--dataset", "state", "what"], rows, left=3), *lines], args.json)
     return 0

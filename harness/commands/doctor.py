@@ -8,10 +8,11 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import distributed
 
+from harness.commands.listing import show_list
 from harness.commands.tables import table
 from harness.console import byte_text, show, stdout
 from harness.datasets import data_folder
@@ -32,6 +34,14 @@ NEEDED = (
     "matplotlib", "msgspec", "rich",
 )  # fmt: skip
 OPTIONAL = {"triton": "compiled kernels on CUDA; compiles with a C compiler"}
+EXTRAS = {
+    "slurm": "cells as Slurm jobs, --on slurm",
+    "dask": "cells on the workers of a Dask cluster, --on dask",
+    "serve": "the live what-if page: serve, what-if --html",
+    "tensorboard": "export tensorboard, run --tensorboard",
+}
+"""Extras of the package, and what each is for."""
+
 CAP_NET_ADMIN, CAP_SYS_ADMIN = 12, 21  # bits of CapEff, capabilities(7)
 
 
@@ -46,11 +56,14 @@ class Finding(NamedTuple):
 def main(args: argparse.Namespace) -> int:
     """Print every check; returns 1 if a requirement is missing, or with `--clean` if something cannot be removed."""
     if args.clean:
+        if args.json is not None:
+            raise InputError("--json is of the checks, --clean removes: give one of them")
         return _clean(args.out)
-    checks = [*_installation(), *_machine(), *_folders(), _left(args.out)]
+    checks = [*_installation(), *_extras(), *_machine(), *_folders(), _left(args.out)]
     marks = {True: "ok", False: "MISSING", None: "not here"}
     rows = [[check.what, marks[check.good], check.found] for check in checks]
-    show([table("", ["what", "state", "found"], rows, left=3)], stdout())
+    content = {"checks": [{"what": what, "state": state, "found": found} for what, state, found in rows]}
+    show_list(content, [table("", ["what", "state", "found"], rows, left=3)], args.json)
     return 1 if any(check.good is False for check in checks) else 0
 
 
@@ -61,6 +74,32 @@ def _installation() -> Iterator[Finding]:
     for name, use in OPTIONAL.items():
         found = _version(name) if find_spec(name) else None
         yield Finding(name, found or f"not installed; for {use}", found is not None or None)
+
+
+def _extras() -> Iterator[Finding]:
+    """Which extras are complete, by the packages that this project's metadata names for them."""
+    for extra, use in EXTRAS.items():
+        packages = packages_of(extra)
+        if not packages:
+            yield Finding(f"extra {extra}", "not known, since haloscope is not installed as a package", None)
+            continue
+        lacking = [name for name in packages if _version(name) is None]
+        said = f"lacks {', '.join(lacking)}: pip install 'haloscope[{extra}]'; for {use}"
+        yield Finding(f"extra {extra}", said if lacking else f"installed; for {use}", not lacking or None)
+
+
+def packages_of(extra: str) -> list[str]:
+    """The packages of an extra, without their versions; none where the project is not installed."""
+    try:
+        needed = requires("haloscope") or []
+    except PackageNotFoundError:
+        return []
+    marked = (line.partition(";") for line in needed)
+    return [
+        re.split(r"[<>=!~ \[(]", package.strip(), maxsplit=1)[0]
+        for package, _, marker in marked
+        if re.search(rf"extra\s*==\s*[\"']{re.escape(extra)}[\"']", marker)
+    ]
 
 
 def _machine() -> Iterator[Finding]:

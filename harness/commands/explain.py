@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,16 +15,16 @@ import numpy as np
 from harness.commands.arguments import config_of, settings_given
 from harness.commands.cells import deliver, json_target, writable
 from harness.commands.tables import table
-from harness.config import RunConfig, from_mapping
-from harness.console import progress_of, significant, time_unit
+from harness.config import RunConfig, from_record
+from harness.console import count_progress, progress_of, significant, time_unit
 from harness.errors import InputError
 from harness.running import results
 from harness.running.intervals import epoch_ends
 from reports.draw import timeline
-from sims.explain import STEP, CriticalPath, Influence, critical_path, influences
+from sims.explain import STEP, CriticalPath, Influence, critical_path, influences, replays_of_influences
 from sims.replay import refusal, traced
 from sims.study import open_driver
-from sims.uncertainty import Draws, RecordedPrediction, predicted, replays_for
+from sims.uncertainty import Draws, RecordedPrediction, predicted, recorded_epochs, replays_for
 
 SHOWN = 12
 """Inputs of the table; the JSON has all."""
@@ -64,7 +64,7 @@ def main(args: argparse.Namespace) -> int:
     count = replays_for(config.cut.parts, args.replays)
     if not count:
         raise InputError("no replays, so that nothing would say which inputs matter: give --replays 8 or more")
-    with progress_of(f"recording {config.training.method}", config.training.epochs, args.quiet) as progress:
+    with progress_of(f"recording {config.training.method}", recorded_epochs(config), args.quiet) as progress:
         prediction = predicted(config, driver.placement, progress)
     if prediction.replay.recording.timed:
         raise refusal(config.training.method)
@@ -73,10 +73,14 @@ def main(args: argparse.Namespace) -> int:
     path = critical_path(trace, window)
     epochs = max(prediction.config.training.epochs - 1, 1)
     draws = Draws(count)
-    seconds = prediction.seconds({})
-    interval = epoch_ends(np.asarray([drawn["epoch"] for drawn in prediction.draws(draws)]), seconds["epoch"])
+    replays = 1 + count + replays_of_influences(prediction, count)
+    with count_progress(f"replays of {config.training.method}", replays, args.quiet) as replayed:
+        watched = replace(prediction, replayed=replayed)
+        seconds = watched.seconds({})
+        interval = epoch_ends(np.asarray([drawn["epoch"] for drawn in watched.draws(draws)]), seconds["epoch"])
+        moved = influences(watched, draws)
     large = str(prediction.replay.time(prediction.cluster).simulation.too_large)
-    found = Explanation(prediction, seconds, interval, path, epochs, influences(prediction, draws), large)
+    found = Explanation(prediction, seconds, interval, path, epochs, moved, large)
     written = []
     if args.out is not None:
         method, cluster = config.training.method, driver.cluster.name
@@ -97,7 +101,7 @@ def _config(args: argparse.Namespace) -> RunConfig:
         flags = ", ".join(f"--{key.replace('_', '-')}" for key in sorted(given))
         raise InputError(f"{args.run} says what was run, so that {flags} would change nothing: give one or the other")
     record = results.load_result(args.run)
-    config = from_mapping(record["config"], source=args.run.name)
+    config = from_record(record["config"], source=args.run.name)
     if config.run.mode != "sim":
         raise InputError(
             f"{args.run}: a run in mode {config.run.mode}; predictions (--mode sim) are explained, "

@@ -24,7 +24,7 @@ def main(args: argparse.Namespace) -> int:
     window = 0.0 if args.coalesce is None else args.coalesce
     outcomes = list(run_file(args.file, window, exact_flows=0))
     content = {"scenarios": [_content(outcome) for outcome in outcomes]}
-    deliver(content, _tables(outcomes), args.json)
+    deliver(content, _tables(outcomes), args.json, args.quiet)
     return 0
 
 

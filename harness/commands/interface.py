@@ -9,14 +9,18 @@ with the line that the command would print.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import index
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
+from harness.commands.advise_arguments import ADVISED
+from harness.commands.arguments import RECORDED
 from harness.commands.cells import Reuse, run_or_reuse
-from harness.commands.compare import cells_of, run_all
+from harness.commands.compare import cells_of, mode_named, run_all
+from harness.commands.flag_numbers import whole_numbers
 from harness.commands.outcomes import Comparison, CutResult, RunOutcome, WhatIf
 from harness.commands.what_if import Variation, explore
-from harness.config import COMMAND_DEFAULTS, Mode, RunConfig, check, laid_over
+from harness.config import COMMAND_DEFAULTS, RunConfig, check, laid_over
 from harness.errors import InputError
 from harness.machine import core_count
 from harness.running import open_run, prepare, results
@@ -26,6 +30,11 @@ from sims.uncertainty import replays_for
 
 StartingConfig = RunConfig | Mapping[str, Any]
 """What keywords are laid over."""
+
+MODELLED = "it predicts, in mode sim, and decides that itself"
+TAKEN_BY_WHAT_IF = {"method": "it takes methods", "epochs": "recorded= says how many epochs it records"}
+TAKEN_BY_ADVISE = {"method": "it takes methods", "parts": "parts= is a keyword of its own: numbers of devices to try"}
+"""Why a function refuses a setting by name."""
 
 
 def run(
@@ -68,7 +77,7 @@ def compare(
     config: StartingConfig | None = None,
     /,
     *,
-    modes: Sequence[Mode] = (),
+    modes: str | Sequence[str] = (),
     out: str | Path = "runs",
     force: bool = False,
     reuse: Reuse = "same",
@@ -85,15 +94,17 @@ def compare(
 
     Args:
         methods: names with options; one text with commas between is fine.
-        modes: of loopback, sim and real; by default the one of the settings.
+        modes: of loopback, sim and real, one text with commas between is fine; by default the one of the settings.
         config, out, force, reuse, quiet, replays, settings: as for `run`. Of two predictions only `.order` says which
             is faster, where their intervals allow it.
 
     Raises:
         InputError: as `run`.
     """
+    _refuse_decided("compare", {"method": "it takes methods"}, config, settings)
     made = _config(config, settings)
-    runs = cells_of(made, _listed(methods), list(modes) or [made.run.mode], _asked(config, settings))
+    named = [mode_named(text.strip()) for text in _listed(modes).split(",") if text.strip()]
+    runs = cells_of(made, _listed(methods), named or [made.run.mode], _asked(config, settings))
     count = replays_for(made.cut.parts, replays)
     cells = run_all(runs, _folder(out), force=force, reuse=reuse, quiet=quiet, replays=count)
     return Comparison([cell.record for cell in cells], [cell.path for cell in cells])
@@ -137,6 +148,7 @@ def what_if(
         methods=_listed(methods), bandwidth=bandwidth, latency=latency, bits=bits, devices=devices,
         transports=transports, points=points, recorded=recorded, replays=replays,
     )  # fmt: skip
+    _refuse_decided("what_if", dict.fromkeys(RECORDED, MODELLED) | TAKEN_BY_WHAT_IF, config, settings)
     made = _config(config, {**settings, "mode": "sim"})
     check(made)
     return WhatIf(explore(made, question, _folder(out), _asked(config, settings), force=force, quiet=quiet))
@@ -146,7 +158,7 @@ def advise(
     config: StartingConfig | None = None,
     /,
     *,
-    parts: Sequence[int] = (),
+    parts: int | str | Sequence[int] = (),
     methods: str | Sequence[str] = (),
     within: float = 0.5,
     seeds: int = 5,
@@ -163,7 +175,8 @@ def advise(
         harness.advise(dataset="graph.npz", cluster="ethernet-10g", within=0.5, budget="5m").frame()
 
     Args:
-        parts: numbers of devices to try; by default powers of two that the cluster has.
+        parts: numbers of devices to try, or one; a text with commas between is fine; by default powers of two that the
+            cluster has.
         methods: to try; by default promising ones.
         within: points of accuracy that may be lost against exact training.
         seeds: paired seeds of the finalists.
@@ -178,9 +191,10 @@ def advise(
     Raises:
         InputError: as `run`, and for a cluster without links or a graph without labels.
     """
+    _refuse_decided("advise", dict.fromkeys(ADVISED, MODELLED) | TAKEN_BY_ADVISE, config, settings)
     texts = _listed(methods).split(",")
     question = Question(
-        base=_config(config, {**settings, "parts": 2}), parts=tuple(parts), within=within, seeds=seeds,
+        base=_config(config, {**settings, "parts": 2}), parts=_counts(parts), within=within, seeds=seeds,
         methods=tuple(text.strip() for text in texts if text.strip()), budget=seconds_of(budget), price=price,
         out=_folder(out), jobs=jobs or core_count(), sample=sample,
     )  # fmt: skip
@@ -231,6 +245,30 @@ def _config(config: StartingConfig | None, settings: dict[str, Any]) -> RunConfi
     return laid_over(settings, base, source="setting")
 
 
+def _refuse_decided(
+    function: str, decided: Mapping[str, str], config: StartingConfig | None, settings: dict[str, Any]
+) -> None:
+    """Raise InputError for settings given by name that a function decides itself; `decided` says of each why.
+
+    The mode that it has is fine, and a `harness.Config`, which has every setting.
+    """
+    given = {**(config if isinstance(config, Mapping) else {}), **settings}
+    for key, value in given.items():
+        name = str(key).replace("-", "_")
+        if name in decided and not (name == "mode" and value == "sim" and function != "compare"):
+            raise InputError(f"{key}={value!r} is not for harness.{function}: {decided[name]}")
+
+
+def _counts(parts: int | str | Sequence[int]) -> tuple[int, ...]:
+    """Numbers of devices from one number, a text with commas, or several. Raises InputError for what is neither."""
+    if isinstance(parts, str):
+        return tuple(whole_numbers(parts, "parts", "devices"))
+    try:
+        return (index(parts),) if isinstance(parts, SupportsIndex) else tuple(map(index, parts))
+    except TypeError:
+        raise InputError(f"parts={parts!r}: give one number of devices, or several") from None
+
+
 def _asked(config: StartingConfig | None, settings: dict[str, Any]) -> set[str]:
     """Keys of the settings that the caller gave by name."""
     return {str(key).replace("-", "_") for key in (config if isinstance(config, Mapping) else ())} | set(settings)
@@ -243,5 +281,5 @@ def _folder(out: str | Path) -> Path:
         raise InputError(f"out={out!r}: give a folder, as text or as a path") from None
 
 
-def _listed(methods: str | Sequence[str]) -> str:
-    return methods if isinstance(methods, str) else ",".join(methods)
+def _listed(texts: str | Sequence[str]) -> str:
+    return texts if isinstance(texts, str) else ",".join(texts)

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from harness.commands.arguments import config_of, parse_arguments
+from harness.commands.arguments import given_config, parse_arguments, settings_given
 from harness.commands.cells import writable
 from harness.commands.cluster_arguments import OF_SCHEDULER
-from harness.config import is_lab
+from harness.config import check, is_lab
 from harness.console import show, stderr, stdout
 from harness.errors import InputError
 from harness.machine import write_atomically
@@ -68,22 +68,25 @@ def _checked(flags: argparse.Namespace, job: launch.ClusterJob) -> list[str]:
 
     Data, devices and folders are not checked, because they are on the cluster.
     """
-    if getattr(flags, "mode", "real") != "real":
-        raise InputError(f"--mode {flags.mode} needs no cluster: a job runs in mode real; leave --mode out")
-    more = [] if hasattr(flags, "parts") else ["--parts", str(job.ranks)]
-    if not hasattr(flags, "device") and job.gpus_per_node:
+    given, asked_for = settings_given(flags), given_config(flags)
+    if "mode" in given and asked_for.run.mode != "real":
+        raise InputError(f"mode {asked_for.run.mode} needs no cluster: a job runs in mode real; leave mode out")
+    more = [] if "parts" in given else ["--parts", str(job.ranks)]
+    if "device" not in given and job.gpus_per_node:
         more += ["--device", "cuda"]
     if flags.checkpoint is None:
         more += ["--checkpoint", CHECKPOINTS]
     asked = parse_arguments(["run", *job.arguments, *more])
-    config = config_of(asked).changed(mode="real")
+    asked.mode = "real"  # as `real` sets it
+    config = given_config(asked)
+    if is_lab(config.cluster.name):
+        raise InputError(f"{config.cluster.name} is a lab on one machine; leave --cluster out of a job")
+    check(config)
     if config.cut.parts != job.ranks:
         ranks = f"{job.nodes} nodes x {job.per_node} are {job.ranks} ranks"
         raise InputError(f"{config.cut.parts} parts, but {ranks}; leave --parts out")
     if config.run.device == "cuda" and not job.gpus_per_node:
         raise InputError("--device cuda needs --gpus-per-node")
-    if is_lab(config.cluster.name):
-        raise InputError(f"{config.cluster.name} is a lab on one machine; leave --cluster out of a job")
     plan_of(config)
     Checkpoints(asked.checkpoint, asked.checkpoint_every or 0)
     return more

@@ -12,8 +12,8 @@ import inspect
 import msgspec
 
 from harness.commands.kept import kept
+from harness.commands.listing import show_list
 from harness.commands.tables import entry_lines, table
-from harness.console import show, stdout
 from harness.methods.registry import METHODS
 from harness.registry import syntax
 
@@ -40,12 +40,18 @@ def main(args: argparse.Namespace) -> int:
         rows = [[name, of.cut, of.exact, of.received, of.paper] for name, of in stated.items()]
         columns = ["method", "cut", "exact", "received rows", "source"]
         hint = "options, their defaults and meaning: haloscope methods NAME"
-        show([table("", columns, rows, left=5), hint], stdout())
+        content = {"methods": [_content(name, of) for name, of in stated.items()]}
+        show_list(content, [table("", columns, rows, left=5), hint], args.json)
         return 0
     of = stated[args.name]
     head = f"{args.name}: cut {of.cut}; exact: {of.exact}; received rows: {of.received}"
-    show([*entry_lines(head, of.doc, "--method", of.syntax), f"source: {of.paper}"], stdout())
+    lines = [*entry_lines(head, of.doc, "--method", of.syntax), f"source: {of.paper}"]
+    show_list(_content(args.name, of), lines, args.json)
     return 0
+
+
+def _content(name: str, of: Stated) -> dict[str, str]:
+    return {"name": name, **msgspec.structs.asdict(of)}
 
 
 def _stated(name: str) -> Stated:

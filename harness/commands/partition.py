@@ -10,10 +10,11 @@ from harness.commands.arguments import config_of
 from harness.commands.cells import deliver, json_target, writable
 from harness.commands.tables import cuts_table, quality_table
 from harness.config import RunConfig
+from harness.console import StepLines
 from harness.errors import InputError
 from harness.partition import Folder, PartitionFolder, parse_partitioner
 from harness.registry import short_text
-from harness.running import cuts_by, prepare
+from harness.running import comparable_partitioners, cuts_by, prepare
 
 
 def main(args: argparse.Namespace) -> int:
@@ -24,7 +25,7 @@ def main(args: argparse.Namespace) -> int:
     if args.compare is not None:
         if args.export is not None:
             raise InputError("--compare shows several cuts, --export writes one: give one of them")
-        return _compare(config, [name for name in args.compare.split(",") if name], args.json)
+        return _compare(config, [name for name in args.compare.split(",") if name], args)
     prepared = prepare(config)
     folder = prepared.train
     summary, rows = folder.quality.summary(), folder.quality.rows()
@@ -38,7 +39,7 @@ def main(args: argparse.Namespace) -> int:
         folder.export(args.export)
         lines.append(f"exported: {args.export}")
     content = {"graph": graph, "settings": folder.settings, "quality": summary, "parts": rows}
-    deliver(content, [head, *quality_table(summary, rows), *lines], args.json)
+    deliver(content, [head, *quality_table(summary, rows), *lines], args.json, args.quiet)
     return 0
 
 
@@ -56,12 +57,16 @@ def _short(partitioner: str) -> str:
     return short_text(parse_partitioner(partitioner))
 
 
-def _compare(config: RunConfig, names: list[str], target: str | None) -> int:
+def _compare(config: RunConfig, names: list[str], args: argparse.Namespace) -> int:
     """Cut the graph by every partitioner, and show time, volume and balance of each."""
-    rows: list[dict[str, Any]] = [
-        {"partitioner": _short(folder.settings["partitioner"]), "seconds": folder.seconds, **folder.quality.summary()}
-        for folder in cuts_by(config, names)
-    ]
+    names = comparable_partitioners(config, names)
+    steps, rows = StepLines([1.0] * len(names), args.quiet), list[dict[str, Any]]()
+    cuts = cuts_by(config, names)
+    for name in names:
+        steps.begin(name)
+        cut = next(cuts)
+        short = _short(cut.settings["partitioner"])
+        rows.append({"partitioner": short, "seconds": cut.seconds, **cut.quality.summary()})
     head = f"{config.data.dataset} in {config.cut.parts} parts; seconds are those that each took when it was made"
-    deliver({"partitioners": rows}, [head, cuts_table(rows)], target)
+    deliver({"partitioners": rows}, [head, cuts_table(rows)], args.json, args.quiet)
     return 0

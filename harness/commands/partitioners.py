@@ -12,8 +12,8 @@ from importlib.metadata import entry_points
 import msgspec
 
 from harness.commands.kept import kept
+from harness.commands.listing import show_list
 from harness.commands.tables import entry_lines, table
-from harness.console import show, stdout
 from harness.errors import unknown
 from harness.registry import syntax
 
@@ -40,11 +40,17 @@ def main(args: argparse.Namespace) -> int:
     if args.name is None:
         rows = [[name, ASSIGNED[of.cuts], of.doc.partition("\n")[0]] for name, of in stated.items()]
         hint = "options, their defaults and meaning: haloscope partitioners NAME"
-        show([table("", ["partitioner", "assigns", "how"], rows, left=3), hint], stdout())
+        content = {"partitioners": [_content(name, of) for name, of in stated.items()]}
+        show_list(content, [table("", ["partitioner", "assigns", "how"], rows, left=3), hint], args.json)
         return 0
     of = stated[args.name]
-    show(entry_lines(f"{args.name}: assigns {ASSIGNED[of.cuts]}", of.doc, "--partitioner", of.syntax), stdout())
+    lines = entry_lines(f"{args.name}: assigns {ASSIGNED[of.cuts]}", of.doc, "--partitioner", of.syntax)
+    show_list(_content(args.name, of), lines, args.json)
     return 0
+
+
+def _content(name: str, of: StatedPartitioner) -> dict[str, str]:
+    return {"name": name, **msgspec.structs.asdict(of)}
 
 
 def _builtin() -> dict[str, StatedPartitioner]:

@@ -21,14 +21,17 @@ from reports.core.context import Context
 from reports.core.table import OUTCOMES
 from reports.whole import page, papers, produce, verdicts
 
-SHARE = 1 / 14  # of the budget, on one core, for each table that trains: there are about 28, made two at a time
+SHARE = 1 / 14  # of the budget, on one core, for each table that trains: there are about 28, made two at a time. It is
+# part of what a table is known by, so it depends neither on --only nor on --jobs: a table made alone is used again
 
 
 def _named(only: str | None) -> list[str]:
     """The names that --only lists. Raises InputError where it is given and lists none: that means all to nobody."""
     names = [name.strip() for name in (only or "").split(",") if name.strip()]
     if only is not None and not names:
-        raise InputError("only names no table, figure or paper; without it all are made")
+        raise InputError(
+            "--only names no table, figure or paper: give keys of `haloscope report list`, or leave it out"
+        )
     return names
 
 

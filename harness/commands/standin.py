@@ -30,10 +30,10 @@ def main(args: argparse.Namespace) -> int:
     if not args.name:
         raise InputError(f"name a design: {', '.join(study.designs())}")
     if not 0 < args.scale <= 100:
-        raise InputError("scale must be above 0, and at most 100")
+        raise InputError("--scale must be above 0, and at most 100")
     study.design_of(args.name)
     if args.what == "fit" and args.knobs is not None:
-        raise InputError("knobs belongs to haloscope standin figure: what a fit moves is in the design")
+        raise InputError("--knobs belongs to haloscope standin figure: what a fit moves is in the design")
     path: Path = args.file or FOLDER / f"{args.name}.csv"
     writable(path, folder=False)
     say = (lambda _: None) if args.quiet else (lambda line: show([line], stderr()))
@@ -70,7 +70,7 @@ def _figure(args: argparse.Namespace, runs: Any) -> int:
     writable(out, folder=True)
     knobs = [knob.strip() for knob in (KNOBS if args.knobs is None else args.knobs).split(",") if knob.strip()]
     if not knobs:
-        raise InputError("knobs names no parameter of a stand-in")
+        raise InputError("--knobs names no parameter of a stand-in")
     sweeps = study.sweep(args.name, knobs, runs, args.seeds, args.scale)
     if not sweeps:
         raise InputError(f"--budget {args.budget} ended before the first parameter; the same command goes on from here")

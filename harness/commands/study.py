@@ -123,11 +123,11 @@ def _foretold(made: Any, jobs: int) -> _Done:
 
 def _check(args: argparse.Namespace) -> None:
     if not 0 < args.scale <= 100:
-        raise InputError("scale must be above 0 and at most 100")
+        raise InputError("--scale must be above 0 and at most 100")
     if args.most < study.FEWEST_SEEDS:
-        raise InputError(f"most must be at least {study.FEWEST_SEEDS}: fewer seeds have no verdict")
+        raise InputError(f"--most must be at least {study.FEWEST_SEEDS}: fewer seeds have no verdict")
     if not 0 < args.precision <= 1:
-        raise InputError("precision must be above 0 and at most 1: the printed difference, or twice the margin")
+        raise InputError("--precision must be above 0 and at most 1: the printed difference, or twice the margin")
 
 
 def _chosen(args: argparse.Namespace) -> list[Any]:

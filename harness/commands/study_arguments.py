@@ -12,9 +12,14 @@ from harness.commands.flag_numbers import MOST_JOBS, SEEDS_AT_MOST, number, whol
 def _add_shared(parser: argparse.ArgumentParser, budget: str) -> None:
     text = f"begin no run that is expected to end later: 90s, 1h30m (default: {budget})"
     parser.add_argument("--budget", default=budget, metavar="TIME", help=text)
-    text = "of the stand-ins' numbers of nodes; smaller ones are quicker and have a file of their own (default: 1)"
+    text = (
+        "factor on the numbers of nodes of the stand-ins, above 0; smaller ones are quicker and have a file of their "
+        "own (default: 1)"
+    )
     parser.add_argument("--scale", type=number, default=1.0, metavar="X", help=text)
-    parser.add_argument("--json", metavar="FILE", help="also write the result here; - for stdout")
+    parser.add_argument(
+        "--json", metavar="FILE", help="also write the result here; - for stdout, with the tables on stderr"
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress, no tables")
 
 
@@ -50,7 +55,7 @@ def add_standin(parser: argparse.ArgumentParser) -> None:
     """`haloscope standin`."""
     text = "list the designs; fit one, so that two printed scores come out; draw how scores move with each parameter"
     parser.add_argument("what", choices=("list", "fit", "figure"), help=text)
-    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="of a design")
+    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="name of the design to fit or to draw")
     text = "graphs and initial weights per point (default: 3); a fit is confirmed with 5"
     parser.add_argument("--seeds", type=whole_in(1, SEEDS_AT_MOST), default=3, metavar="N", help=text)
     text = "points of the search at most (default: 12)"

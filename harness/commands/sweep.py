@@ -17,6 +17,7 @@ import pandas as pd
 
 from harness import running
 from harness.commands.cells import (
+    Reuse,
     deliver,
     finished,
     json_target,
@@ -61,9 +62,7 @@ def main(args: argparse.Namespace) -> int:
     writable(out, folder=True)
     json_target(args.json)
     budget = None if args.budget is None else seconds_of(args.budget)
-    found = {
-        cell: finished(_path(out, cell), partial(running.open_run, cell.config), FINAL, args.reuse) for cell in cells
-    }
+    found = {cell: None if args.force else _kept(cell, out, args.reuse) for cell in cells}
     asked = {cell: replays_for(cell.config.cut.parts, args.replays) for cell in cells}
     todo = [cell for cell in cells if _unfinished(found[cell], asked[cell])]
     watch = Stopwatch(out)
@@ -81,13 +80,18 @@ def main(args: argparse.Namespace) -> int:
         begin = time.monotonic()
         if budget is not None and todo and watch.expect(todo[0].config) is None:
             _probe(todo[0], watch)  # an estimate is needed, because no cell may begin that cannot end in time
-        call = partial(run_cell, out=out.absolute(), replays=args.replays)
+        call = partial(run_cell, out=out.absolute(), replays=args.replays, force=args.force)
         for cell, outcome in _run(todo, partial(_outcomes, engine, call), jobs, watch, budget, begin, args.quiet):
             outcomes[cell] = outcome
     if budget is not None and todo and not any(cell in outcomes for cell in todo):
         shortest = min(watch.expect(cell.config) or 0.0 for cell in todo)
         show([f"--budget {args.budget} begins no cell: the shortest may take {duration(shortest)}"], stderr())
     return _publish(cells, outcomes, out, args)
+
+
+def _kept(cell: Cell, out: Path, reuse: Reuse) -> dict[str, Any] | None:
+    """The finished result of a cell."""
+    return finished(_path(out, cell), partial(running.open_run, cell.config), FINAL, reuse)
 
 
 def _unfinished(record: dict[str, Any] | None, replays: int) -> bool:
@@ -108,7 +112,7 @@ def _path(out: Path, cell: Cell) -> Path:
 def _jobs(todo: Sequence[Cell], args: argparse.Namespace) -> int:
     """Cells at a time that are asked for: one where cells measure real time here, beside which nothing may run."""
     if any(cell.config.run.mode == "real" for cell in todo):
-        return real_jobs(args.on, args.jobs)
+        return real_jobs(args.on, args.jobs, telling(args.quiet))
     return int(args.jobs)
 
 
@@ -180,14 +184,14 @@ def _run(
             show([f"[{len(todo) - len(left)}/{len(todo)}] {cell.title}: {said}{ending}"], stderr())
 
 
-def run_cell(cell: Cell, out: Path, replays: int | None = None) -> CellOutcome:
+def run_cell(cell: Cell, out: Path, replays: int | None = None, force: bool = False) -> CellOutcome:
     """Run one cell in this process, a prediction with its interval; returns errors of the cell instead of raising."""
     begin = time.monotonic()
     try:
         count, path = replays_for(cell.config.cut.parts, replays), _path(out, cell)
         # If another sweep over the same folder has finished the cell in the meantime, its result is used.
         opened = running.open_run(cell.config)
-        record = finished(path, lambda: opened, FINAL)
+        record = None if force else finished(path, lambda: opened, FINAL)
         if record is None:
             record = run_or_reuse(opened, out, force=True, quiet=True, replays=count).record
         elif _unfinished(record, count):

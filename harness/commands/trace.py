@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.commands.cells import writable
 from harness.commands.tables import table
-from harness.config import RunConfig, from_mapping
+from harness.config import RunConfig, from_record
 from harness.console import byte_text, progress_of, show, significant, stdout, time_unit
 from harness.errors import InputError
 from harness.running import OpenedRun, open_run, results
@@ -28,7 +28,7 @@ from sims.study import SimulatedCluster
 def main(args: argparse.Namespace) -> int:
     """Repeat the run, write its trace, draw figures, print a summary."""
     record = results.load_result(args.run)
-    config = from_mapping(record["config"], source=args.run.name)
+    config = from_record(record["config"], source=args.run.name)
     if config.run.mode == "loopback":
         raise InputError(f"{args.run}: a loopback run has no clock; run it with --mode sim or --mode real")
     if args.epochs < 1:

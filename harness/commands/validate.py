@@ -7,10 +7,11 @@ they are chosen and shown.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from harness import running
+from harness.commands.calibrate_arguments import NOT_OF_STUDY, OF_NAMED_GRAPHS
 from harness.commands.cells import deliver, json_target, writable
 from harness.commands.tables import table
 from harness.commands.validation_cells import Validator
@@ -59,15 +60,38 @@ def _rounds(args: argparse.Namespace) -> list[list[RunConfig]]:
         raise InputError(f"--epochs must be more than the {validation.WARM_UP} that warm up; 25 measure 20")
     base = RunConfig.of(epochs=args.epochs, eval_every=-1, lr=0.02, precision=args.precision)
     if args.study:
+        if given := [name for name in NOT_OF_STUDY if getattr(args, name) is not None]:
+            raise InputError(f"--study chooses its cells, so that --{given[0]} would change nothing: leave it out")
         return study_rounds(base)[args.from_round - 1 :]
     if args.from_round != 1:
         raise InputError("--from-round is of the rounds of --study")
-    given = {name: getattr(args, name) for name in ("model", "layers", "hidden", "partitioner")}
-    workloads = {name: validation.WORKLOADS.get(name, {"dataset": name, **given}) for name in args.datasets}
-    for cluster in args.cluster:
+    clusters = _several(args.cluster or ["local"], lambda text: text == "local" or is_lab(text))
+    for cluster in clusters:
         if cluster != "local" and not is_lab(cluster):
             raise InputError(f"--cluster {cluster}: only this machine (local) and its labs (lab:3x1gbit) are measured")
-    return [validation.cells(args.cluster, workloads, args.methods, args.parts, base)]
+    return [validation.cells(clusters, _workloads(args), args.methods, args.parts or 0, base)]
+
+
+def _workloads(args: argparse.Namespace) -> dict[str, Mapping[str, Any]]:
+    """What the cells train on, by name. Raises InputError for flags about other graphs where there is none."""
+    names = _several(args.datasets or ["heavy", "balanced"], lambda text: text in validation.WORKLOADS)
+    given = [name for name in OF_NAMED_GRAPHS if getattr(args, name) is not None]
+    if given and all(name in validation.WORKLOADS for name in names):
+        raise InputError(
+            f"--{given[0]} is for graphs other than {', '.join(validation.WORKLOADS)}, which have their own: name one "
+            "with --datasets"
+        )
+    asked = {name: getattr(args, name) if name in given else default for name, default in OF_NAMED_GRAPHS.items()}
+    return {name: validation.WORKLOADS.get(name, {"dataset": name, **asked}) for name in names}
+
+
+def _several(texts: Sequence[str], known: Callable[[str], bool]) -> list[str]:
+    """The texts, and of one with commas between names that are known each; other commas belong to a name."""
+    found = []
+    for text in texts:
+        pieces = [piece.strip() for piece in text.split(",")]
+        found += pieces if all(map(known, pieces)) else [text]
+    return found
 
 
 def _runnable(rounds: Sequence[Sequence[RunConfig]], *, chosen: bool) -> tuple[list[list[RunConfig]], list[str]]:

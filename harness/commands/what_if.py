@@ -103,6 +103,9 @@ def main(args: argparse.Namespace) -> int:
     """Record, replay, draw, and report crossovers."""
     question = Variation(**{f.name: getattr(args, f.name) for f in fields(Variation)})
     args.mode = "sim"  # before the config is checked: it may be shapes only
+    for flag in ("ranks", "results"):
+        if getattr(args, flag) is not None and args.html is None:
+            raise InputError(f"--{flag} is of the page with sliders: give --html FILE with it, or use haloscope serve")
     writable(args.out, folder=True)
     writable(args.html, folder=False)
     json_target(args.json)

@@ -16,6 +16,8 @@ from harness.config._lab import (
     parse_lab,
     segment,
 )
+from harness.config._modes import MEASURED_ONLY, in_mode, in_modes
+from harness.config._reading import check, from_mapping, from_record, from_toml, laid_over
 from harness.config._records import (
     ClusterConfig,
     CutConfig,
@@ -25,7 +27,7 @@ from harness.config._records import (
     ModelConfig,
     TrainingConfig,
 )
-from harness.config._spec import BESIDE_RUNS, RUN_SETTINGS, RunConfig, check, from_mapping, from_toml, laid_over
+from harness.config._spec import BESIDE_RUNS, RUN_SETTINGS, RunConfig
 from harness.config._typed import COMMAND_DEFAULTS
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "DataConfig",
     "ExecutionConfig",
     "LabSpec",
+    "MEASURED_ONLY",
     "MTU",
     "Mode",
     "ModelConfig",
@@ -49,8 +52,11 @@ __all__ = [
     "burst",
     "check",
     "from_mapping",
+    "from_record",
     "from_toml",
     "framing_rate",
+    "in_mode",
+    "in_modes",
     "is_lab",
     "laid_over",
     "parse_lab",

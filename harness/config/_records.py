@@ -1,7 +1,7 @@
 """The settings of one run as six frozen records. A field's name is its flag (`--eval-every`) and its key in TOML.
 
 Where that would only repeat the record's name the field is called `name`: `--model` is `config.model.name`. Every
-record says which values it refuses; what must fit between records is said in `_spec`.
+record says which values it refuses; what must fit between records is said in `_reading` and `_modes`.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ class DataConfig:
 
     dataset: str = option(
         "synthetic:",
-        "graph name, path to an .npz, or synthetic:KEY=VALUE,..., standin:NAME (see `haloscope datasets`); with "
-        "--shapes-only also "
+        "the name of an .npz in the data folder, or the path of one, of a .pt file (PyG), of a .bin file (DGL) or of a "
+        "folder of .npy files; or synthetic:KEY=VALUE,... | standin:NAME | pyg:NAME | ogb:NAME | "
+        "edges:FILE,features=FILE,labels=FILE (see `haloscope datasets` and docs/graphs.md); with --shapes-only also "
         "workload:NAME or a .toml or .json description of counts",
     )
     split: str = option(
@@ -131,10 +132,11 @@ class CutConfig:
     parts: int = option(2, "number of partitions = ranks")
     partitioner: str = option(
         "auto",
-        "metis-cut | metis (volume objective, slower) | label-propagation | kaminpar | fennel | hash | contiguous; "
+        "metis-cut | metis (volume objective, slower) | label-propagation | kaminpar | fennel | hash | contiguous | "
+        "ranges; "
         "vertex cuts: ebv | hep | dne | libra | hdrf, with options (ebv:gamma=0.1, see `haloscope partitioners`); "
         "auto: metis-cut (label-propagation from 20 M directed edges on), or ebv where the method cuts vertices, or "
-        "what the method names (distgnn: libra)",
+        "what the method names (distgnn: libra, roc: ranges)",
     )
     hosts: int = option(1, "hosts the parts are spread over in equal blocks, for hierarchical partitioners (ebv)")
     renumber: str = option("auto", "sort nodes inside a part by clusters: auto, or the most nodes of one (0 = off)")

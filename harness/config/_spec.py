@@ -7,20 +7,13 @@ keys; code knows them by record. An unknown key is an error that names the neare
 from __future__ import annotations
 
 import hashlib
-import math
-import numbers
-import operator
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import Field, dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
 
 from harness.config._records import ClusterConfig, CutConfig, DataConfig, ExecutionConfig, ModelConfig, TrainingConfig
-from harness.errors import InputError, unknown
-from harness.keys import read_table
 
 BESIDE_TRAINING = frozenset({"epochs", "eval_every", "evaluate", "timeout", "startup_timeout", "prepare_timeout"})
 """Keys that change how long a run goes on and what is noted of it, but no number that it computes."""
@@ -102,67 +95,3 @@ ADDED = {"precision": "fp32", "attention": "auto", "cuda_graphs": False, "hidden
 def _hash(values: dict[str, Any]) -> str:
     known = {key: value for key, value in values.items() if key not in ADDED or value != ADDED[key]}
     return hashlib.sha256(msgspec.json.encode(known, order="sorted")).hexdigest()
-
-
-def from_mapping(values: Mapping[str, Any], base: RunConfig | None = None, source: str = "config") -> RunConfig:
-    """A config from keys and values laid over `base`.
-
-    Raises:
-        InputError: an unknown key (the nearest one is named) or a value of the wrong type or out of range.
-    """
-    config = laid_over(values, base, source)
-    check(config)
-    return config
-
-
-def laid_over(values: Mapping[str, Any], base: RunConfig | None = None, source: str = "config") -> RunConfig:
-    """As `from_mapping`, but ranges are not checked: other values follow, and only all together must fit."""
-    flat = {key.replace("-", "_"): value for key, value in values.items()}
-    for key in flat:
-        if key not in RUN_SETTINGS:
-            raise unknown(f"{source} key", key, RUN_SETTINGS)
-    return (base or RunConfig()).changed(**{key: _converted(value, key, source) for key, value in flat.items()})
-
-
-def _converted(value: Any, key: str, source: str) -> Any:
-    kind = RUN_SETTINGS[key].type
-    try:
-        return msgspec.convert(_plain(value, kind), kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise InputError(f"{source}: {error} - at `$.{key}`") from None
-
-
-def _plain(value: Any, kind: Any) -> Any:
-    """Paths as texts, and numbers of other libraries (NumPy's) as Python's, where such a setting is wanted."""
-    if kind is str and isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if kind is int and isinstance(value, numbers.Integral):
-        return value if isinstance(value, bool) else operator.index(value)
-    if kind is float and isinstance(value, numbers.Real):
-        return value if isinstance(value, bool) else float(value)
-    return value
-
-
-def from_toml(path: Path, base: RunConfig | None = None) -> RunConfig:
-    """What a TOML file with the keys of a run says, laid over `base`, as `laid_over`: flags may follow."""
-    return laid_over(read_table(path, "config file"), base, source=path.name)
-
-
-def check(config: RunConfig) -> None:
-    """Raise InputError for values out of range, before anything is loaded."""
-    records = (config.data, config.model, config.training, config.cut, config.run, config.cluster)
-    rules = [rule for record in records for rule in record.rules()]
-    rules += [
-        (math.isfinite(value), f"{key.replace('_', '-')} must be a finite number")
-        for key, value in config.flat().items()
-        if isinstance(value, float)
-    ]
-    rules.append((config.run.mode == "sim" or not config.cluster.shapes_only, "shapes-only needs --mode sim"))
-    rules += [
-        (abs(value) < 2**63, f"{key.replace('_', '-')} must have fewer than 19 digits")
-        for key, value in config.flat().items()
-        if isinstance(value, int)
-    ]
-    for holds, message in rules:
-        if not holds:
-            raise InputError(message)

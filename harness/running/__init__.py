@@ -9,7 +9,7 @@ from harness.running._checkpoint import last_epochs, started_anew
 from harness.running._evaluation import Judge, whole_graph
 from harness.running._job import Checkpoints, Epochs, Execution, Job, Progress
 from harness.running._opened import Driver, OpenedRun, Plan, data_inputs, open_run, plan_of
-from harness.running._prepare import Prepared, cuts_by, prepare
+from harness.running._prepare import Prepared, comparable_partitioners, cuts_by, prepare
 from harness.running._recorded import RecordedEpochs
 from harness.running._runner import cut_short, finish, leave_result, make_job, run, run_opened, with_room
 from harness.running._threads import cpu_threads, threads_per_rank
@@ -27,6 +27,7 @@ __all__ = [
     "Prepared",
     "Progress",
     "RecordedEpochs",
+    "comparable_partitioners",
     "cpu_threads",
     "cut_short",
     "cuts_by",

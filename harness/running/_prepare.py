@@ -25,6 +25,7 @@ from harness.methods.registry import parse_method
 from harness.nn import GNN
 from harness.partition import PARTITIONERS, Cutting, Folder, cutting, parse_partitioner
 from harness.partition.edge import Renumber, partition_version
+from harness.steps import begin_step
 from harness.workloads import is_workload, load_workload
 
 DATA_KEYS = ("dataset", "split", "protocol", "features", "parts", "renumber", "seed", "hosts")
@@ -95,9 +96,7 @@ def prepare(config: RunConfig, cut: Cutting | None = None, ranks: Sequence[int] 
     known = _from_index(index, cut, ranks)
     if known is not None:
         return known
-    graph = datasets.load(
-        config.data.dataset, split=config.data.split, seed=config.training.seed, features=config.data.features
-    )
+    graph = _loaded(config)
     datasets.require_trainable(graph)
     trained = datasets.training_graph(graph)[0] if config.data.protocol == "inductive" else graph
     settings = (config.cut.parts, config.training.seed, _renumber(config), config.cut.hosts)
@@ -111,14 +110,12 @@ def prepare(config: RunConfig, cut: Cutting | None = None, ranks: Sequence[int] 
     return Prepared(train, evaluate, described, totals, cut.replicas)
 
 
-def cuts_by(config: RunConfig, partitioners: Sequence[str]) -> Iterator[Folder]:
-    """The config's graph as each of several partitioners cuts it, from the cache or made now; possibly without parts.
-
-    An empty sequence means all that cut what the config's method does, edges or vertices. For an inductive protocol it
-    is the graph that is trained on; of overlapping parts the edge cut below them.
+def comparable_partitioners(config: RunConfig, partitioners: Sequence[str] = ()) -> list[str]:
+    """The partitioners that can be compared on a config: these, or all that cut what its method does.
 
     Raises:
-        InputError: as `prepare`, a workload, which has no edges, or a partitioner that cuts the other.
+        InputError: an unknown partitioner, one that cuts edges where the method cuts vertices, or the other way round,
+            or a workload, which has no edges.
     """
     training, data = config.training, config.data
     cut = cutting_of(config.cut, parse_method(training.method, layer0=training.layer0))
@@ -128,12 +125,32 @@ def cuts_by(config: RunConfig, partitioners: Sequence[str]) -> Iterator[Folder]:
     for name in partitioners:
         if parse_partitioner(name).cuts != cuts:
             raise InputError(f"partitioner {name} does not cut what {training.method} does ({cuts} cut); leave it out")
-    names = partitioners or [name for name, kind in PARTITIONERS.known().items() if kind.cuts == cuts]
-    graph = datasets.load(data.dataset, split=data.split, seed=training.seed, features=data.features)
-    trained = datasets.training_graph(graph)[0] if data.protocol == "inductive" else graph
+    return list(partitioners) or [name for name, kind in PARTITIONERS.known().items() if kind.cuts == cuts]
+
+
+def cuts_by(config: RunConfig, partitioners: Sequence[str]) -> Iterator[Folder]:
+    """The config's graph as each of several partitioners cuts it, from the cache or made now; possibly without parts.
+
+    An empty sequence means all that cut what the config's method does, edges or vertices. For an inductive protocol it
+    is the graph that is trained on; of overlapping parts the edge cut below them.
+
+    Raises:
+        InputError: as `prepare` and `comparable_partitioners`.
+    """
+    names, training = comparable_partitioners(config, partitioners), config.training
+    cut = cutting_of(config.cut, parse_method(training.method, layer0=training.layer0))
+    graph = _loaded(config)
+    trained = datasets.training_graph(graph)[0] if config.data.protocol == "inductive" else graph
     for name in names:
         cut.compile(name)
         yield cut.assigned(trained, name, config.cut.parts, training.seed, _renumber(config), config.cut.hosts)
+
+
+def _loaded(config: RunConfig) -> Graph:
+    data = config.data
+    if size := datasets.size_of(data.dataset):
+        begin_step(f"loading {data.dataset}: {size[0]:,} nodes, {size[1]:,} directed edges", size[1])
+    return datasets.load(data.dataset, split=data.split, seed=config.training.seed, features=data.features)
 
 
 def _renumber(config: RunConfig) -> Renumber:

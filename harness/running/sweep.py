@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import msgspec
 
-from harness.config import COMMAND_DEFAULTS, RUN_SETTINGS, RunConfig, from_mapping, laid_over
+from harness.config import COMMAND_DEFAULTS, RUN_SETTINGS, Mode, RunConfig, check, in_modes, laid_over
 from harness.errors import InputError, unknown
 from harness.keys import read_table
 from harness.methods.registry import parse_method
@@ -56,8 +56,10 @@ def read_sweep(path: Path) -> list[Cell]:
     base = laid_over(_table(tables, "run", path), COMMAND_DEFAULTS, source=f"{path.name}: run")
     grids = tables.get("grid", {})
     found: dict[RunConfig, Cell] = {}
-    for grid in grids if isinstance(grids, list) else [_table(tables, "grid", path)]:
-        for cell in _cells(grid, _flat(_table(tables, "cluster", path)), base, path.name):
+    grids = grids if isinstance(grids, list) else [_table(tables, "grid", path)]
+    modes = _modes(grids, base)
+    for grid in grids:
+        for cell in _cells(grid, _flat(_table(tables, "cluster", path)), base, modes, path.name):
             found.setdefault(cell.config, cell)
     return list(found.values())
 
@@ -77,7 +79,14 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _cells(grid: Any, cluster: Mapping[str, Any], base: RunConfig, name: str) -> Iterator[Cell]:
+def _modes(grids: Sequence[Any], base: RunConfig) -> list[Mode]:
+    """The modes of a sweep's cells; what is no mode is refused where its cell is read."""
+    named = [grid["mode"] for grid in grids if isinstance(grid, Mapping) and "mode" in grid]
+    texts = [text for value in named for text in (value if isinstance(value, list) else [value])]
+    return [mode for mode in get_args(Mode) if mode in texts or (len(named) < len(grids) and mode == base.run.mode)]
+
+
+def _cells(grid: Any, cluster: Mapping[str, Any], base: RunConfig, modes: Sequence[Mode], name: str) -> Iterator[Cell]:
     if not isinstance(grid, Mapping):
         raise InputError(f"sweep file {name}: grid must be a table, [grid]")
     axes = {key.replace("-", "_"): _values(value, f"{name}: grid.{key}") for key, value in grid.items()}
@@ -95,9 +104,17 @@ def _cells(grid: Any, cluster: Mapping[str, Any], base: RunConfig, name: str) ->
         mine = {key: values[key] for key in axes if key in options and key in known[method]}
         given = {key: values[key] for key in axes if key in RUN_SETTINGS}
         given["method"] = ":".join([method, *(f"{key}={_text(value)}" for key, value in mine.items())])
-        config = _placed(from_mapping(given, base, source=name), {key: values[key] for key in changes}, name)
+        config = _in_its_mode(laid_over(given, base, source=name), modes)
+        config = _placed(config, {key: values[key] for key in changes}, name)
         values["parts"] = config.cut.parts  # one for methods that keep the graph whole, whatever the axis says
         yield Cell(config, {key: values[key] for key in shown if key not in options or key in mine})
+
+
+def _in_its_mode(config: RunConfig, modes: Sequence[Mode]) -> RunConfig:
+    """The config without settings that act in other `modes` of the sweep only. Raises InputError as `check`."""
+    found = in_modes(config, [config.run.mode, *modes])[0]
+    check(found)
+    return found
 
 
 def _placed(config: RunConfig, changes: Mapping[str, Any], name: str) -> RunConfig:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from harness import loopback, running
-from harness.config import RunConfig, from_mapping
+from harness.config import RunConfig, laid_over
 from harness.errors import HaloscopeError
 from harness.machine import keep_heap, run_folder, usable_cores
 from harness.nn import build_model
@@ -173,7 +173,7 @@ def _main(config_file: str) -> None:
     with suppress(AttributeError, OSError):  # rank 0 keeps to its own cores; this process need not
         os.sched_setaffinity(0, usable_cores())
     torch.set_num_threads(1)
-    config = from_mapping(msgspec.json.decode(Path(config_file).read_bytes()))
+    config = laid_over(msgspec.json.decode(Path(config_file).read_bytes()))
     try:
         _serve(config, sys.stdin.buffer, sys.stdout.buffer)
     except HaloscopeError as error:

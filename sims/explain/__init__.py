@@ -3,7 +3,7 @@ every mechanism of the model adds to it."""
 
 from sims.explain._ablation import MECHANISMS, at_pace, without
 from sims.explain._critical_path import SOFTWARE, CriticalPath, Step, critical_path
-from sims.explain._influence import STEP, Influence, influences
+from sims.explain._influence import STEP, Influence, influences, replays_of_influences
 
 __all__ = [
     "MECHANISMS",
@@ -15,5 +15,6 @@ __all__ = [
     "at_pace",
     "critical_path",
     "influences",
+    "replays_of_influences",
     "without",
 ]

@@ -60,6 +60,13 @@ def influences(prediction: RecordedPrediction, draws: Draws) -> list[Influence]:
     return found
 
 
+def replays_of_influences(prediction: RecordedPrediction, count: int) -> int:
+    """How many replays `influences` takes at most with `count` draws."""
+    scatter = sum(each.is_scatter for each in prediction.inputs)
+    inputs = len(prediction.inputs)
+    return 1 + (count if scatter else 0) + (inputs - scatter) + min(TRIED, inputs) * count
+
+
 def _scattered(prediction: RecordedPrediction, draws: Draws) -> float:
     """The variance of the logarithm of the epoch that the scatter of operators makes, for each of the inputs that
     scatter; 0 without any."""

@@ -3,7 +3,7 @@
 from sims.uncertainty._draws import Draws
 from sims.uncertainty._inputs import PACE, Input, inputs_of
 from sims.uncertainty._interval import FEWEST_REPLAYS, REPLAYS, RecordedPrediction, interval_of, replays_for
-from sims.uncertainty._predict import predicted, prediction_of
+from sims.uncertainty._predict import predicted, prediction_of, recorded_epochs
 
 __all__ = [
     "FEWEST_REPLAYS",
@@ -16,5 +16,6 @@ __all__ = [
     "interval_of",
     "predicted",
     "prediction_of",
+    "recorded_epochs",
     "replays_for",
 ]

@@ -43,12 +43,14 @@ class RecordedPrediction:
 
     Args:
         inputs: the uncertain ones; others are as their files say.
+        replayed: is called after every replay.
     """
 
     config: RunConfig
     replay: Replay
     cluster: Cluster
     inputs: Sequence[Input]
+    replayed: Callable[[], None] | None = None
 
     def seconds(self, factors: Mapping[str, float], draws: Draws | None = None, number: int = 0) -> dict[str, float]:
         """Seconds of an epoch by component with these factors on inputs.
@@ -60,6 +62,8 @@ class RecordedPrediction:
         works = partial(_scatter, draws, number) if scatters and draws is not None else unchanged
         changes = Changes(device_loader(factors, _device), works, factors.get(ROWS, 1.0))
         timed = self.replay.time(changed_cluster(self.cluster, factors, _device), changes)
+        if self.replayed is not None:
+            self.replayed()
         return timed.typical(self.config)[0]
 
     def draws(self, draws: Draws, without: str = "") -> list[dict[str, float]]:
@@ -81,7 +85,7 @@ def interval_of(prediction: RecordedPrediction, seconds: Mapping[str, float], co
 
     Args:
         seconds: by component, of the whole run: the interval is around these.
-        count: replays.
+        count: replays, beside one with all inputs as they are.
 
     Returns:
         share: of predictions that the interval holds; replays; epochs: recorded ones.

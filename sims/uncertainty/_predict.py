@@ -12,14 +12,18 @@ from sims.uncertainty._inputs import inputs_of
 from sims.uncertainty._interval import RecordedPrediction
 
 
+def recorded_epochs(config: RunConfig) -> int:
+    """How many epochs `predicted` records of a config."""
+    return min(settled_epochs(config).recorded, config.training.epochs)
+
+
 def predicted(config: RunConfig, placement: Placement, progress: Progress | None = None) -> RecordedPrediction:
     """Record as many epochs of a config as its times settle in, and collect the uncertain inputs.
 
     Raises:
         InputError: as `sims.replay.record`.
     """
-    epochs = min(settled_epochs(config).recorded, config.training.epochs)
-    short = config.changed(epochs=epochs, eval_every=-1, mode="sim")
+    short = config.changed(epochs=recorded_epochs(config), eval_every=-1, mode="sim")
     return prediction_of(short, Replay(record_placed(plan_of(short), placement, progress)), placement)
 
 

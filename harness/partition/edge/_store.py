@@ -40,6 +40,7 @@ from harness.partition.edge._layout import Renumber, lay_out
 from harness.partition.edge._memory import BuildMemory, build_memory
 from harness.partition.edge._quality import OverlapQuality, Quality, quality
 from harness.partition.partitioners import kaminpar_version, metis_version
+from harness.steps import begin_step
 
 FORMAT = 3  # of the arrays below; raise it when their meaning, or the order of nodes in a part, changes
 TOLD_EDGES = 100_000_000  # directed edges of a graph whose parts take minutes
@@ -154,6 +155,7 @@ def partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, renumber
                 made, owner = entry[0], entry[1]["owner"]
             of_parts = build_memory(*asked, made.quality)
             of_parts.require(graph.name)
+            begin_step(f"building {len(missing)} parts of {graph.name}", graph.num_edges)
             _build(graph, made, owner, missing, renumber)
     return replace(made, memory=MemoryOfBuild(stated, of_parts, measured.most))
 
@@ -197,6 +199,7 @@ def _assigned(
 ) -> tuple[PartitionFolder, np.ndarray]:
     """The stored assignment, and the part of every node."""
     tell_of_changed_code(graph, settings)
+    begin_step(f"cutting {graph.num_nodes:,} nodes of {graph.name} into {num_parts} parts by {name}", graph.num_edges)
     begin = perf_counter()
     owner = assign(graph, name, num_parts, seed)
     seconds = perf_counter() - begin

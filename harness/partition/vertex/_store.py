@@ -36,6 +36,7 @@ from harness.partition.vertex._assign import assign_edges, edge_settings
 from harness.partition.vertex._build import build_vertex_part, lay_out_vertices
 from harness.partition.vertex._masters import masters
 from harness.partition.vertex._quality import VertexQuality, vertex_quality
+from harness.steps import begin_step
 
 FORMAT = 1  # of the arrays below; raise it when their meaning changes
 
@@ -88,6 +89,7 @@ def vertex_partitioned(graph: Graph, name: str, num_parts: int, seed: int = 0, h
     with _building(graph, name, num_parts, seed, hosts) as (made, part_of_edge, owner, pairs):
         missing = missing_parts(made.path, range(num_parts))
         if missing:
+            begin_step(f"building {len(missing)} parts of {graph.name}", graph.num_edges)
             pairs = undirected_pairs(graph) if pairs is None else pairs
             layout = lay_out_vertices(graph, pairs, part_of_edge, owner, num_parts)
             for rank in missing:
@@ -117,6 +119,8 @@ def _building(
             yield *known, None
             return
         tell_of_changed_code(graph, settings)
+        what = f"cutting {graph.num_edges:,} directed edges of {graph.name} into {num_parts} parts by {name}"
+        begin_step(what, graph.num_edges)
         pairs = undirected_pairs(graph)
         begin = perf_counter()
         part = assign_edges(graph, name, num_parts, seed, hosts)

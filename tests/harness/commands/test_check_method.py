@@ -70,8 +70,12 @@ def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_a_strangers_method_that_keeps_its_promises(stranger: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check-method", "half-rows", "--quick"]) == 0
-    text = capsys.readouterr().out
+    text, lines = capsys.readouterr()
     assert "FAILED" not in text
+    steps = [line.partition("]")[0] for line in lines.splitlines() if line.startswith("[")]
+    assert steps == [f"[{at}/{len(steps)}" for at in range(1, len(steps) + 1)] and len(steps) > 5 and "left" in lines
+    assert main(["check-method", "half-rows", "--quick", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
     for fact in ("cut", "exact_when", "lossy", "bounded", "repeats"):
         assert fact in text
 

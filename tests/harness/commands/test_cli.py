@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from harness import cli, running
+from harness.commands import doctor
 from harness.commands.arguments import config_of, parse_arguments
 from harness.config import COMMAND_DEFAULTS, RunConfig
 from harness.errors import ProgramError
@@ -347,6 +349,56 @@ def test_listings(argv: list[str], says: list[str], haloscope: Haloscope) -> Non
     code, out, err = haloscope(*argv)
     assert code == 0 and err == ""
     assert not [text for text in says if text not in out]
+
+
+@pytest.mark.parametrize(
+    ("argv", "key", "known"),
+    [
+        (["methods"], "methods", ("name", "vanilla")),
+        (["methods", "sylvie-s"], "name", "sylvie-s"),
+        (["partitioners"], "partitioners", ("cuts", "vertex")),
+        (["partitioners", "ebv"], "cuts", "vertex"),
+        (["datasets"], "datasets", ("name", "synthetic:")),
+        (["clusters"], "clusters", ("hosts", 2)),
+        (["clusters", "show", "ethernet-10g"], "quantities", ("value", 1.25e9)),
+        (["doctor"], "checks", ("what", "torch")),
+    ],
+)
+def test_listings_as_json(argv: list[str], key: str, known: Any, haloscope: Haloscope) -> None:
+    """The same as the tables, which go to stderr then."""
+    code, out, err = haloscope(*argv, "--json", "-")
+    content = json.loads(out)
+    assert code == 0 and err
+    if isinstance(known, tuple):
+        assert known[1] in [row[known[0]] for row in content[key]]
+    else:
+        assert content[key] == known
+
+
+def test_doctor_checks_every_extra(haloscope: Haloscope, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of pyproject.toml but for tests and pages; one that lacks a package says how to get it."""
+    known = tomllib.loads((Path(cli.__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    extras = known["optional-dependencies"]
+    assert doctor.EXTRAS.keys() == extras.keys() - {"docs", "test"}
+    needed = [f'{package}; extra == "{extra}"' for extra, packages in extras.items() for package in packages]
+    monkeypatch.setattr(doctor, "requires", lambda name: needed)
+    assert doctor.packages_of("serve") == ["plotly", "starlette", "uvicorn"] and doctor.packages_of("none") == []
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "plotly" else "1.0")
+    rows = {row["what"]: row for row in json.loads(haloscope("doctor", "--json", "-")[1])["checks"]}
+    assert (
+        rows["extra serve"]["state"] == "not here" and "pip install 'haloscope[serve]'" in rows["extra serve"]["found"]
+    )
+    assert rows["extra dask"]["state"] == "ok"
+    monkeypatch.setattr(doctor, "requires", lambda name: None)
+    assert {found.good for found in doctor._extras()} == {None}
+
+
+def test_quiet_commands_print_nothing(haloscope: Haloscope) -> None:
+    haloscope("run", *QUICK, "--quiet")
+    for argv in (["collect", "runs", "--to", "all.csv"], ["partition", "--dataset", TINY, "--compare", "hash,fennel"]):
+        loud, silent = haloscope(*argv), haloscope(*argv, "--quiet")
+        assert loud[0] == silent[0] == 0 and loud[1] and silent[1:] == ("", "")
+    assert "[2/2] fennel; " in haloscope("partition", "--dataset", TINY, "--compare", "hash,fennel")[2]
 
 
 def test_a_library_that_fails_without_memory_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from harness.commands import calibrate, completion, demo, welcome
 from harness.commands.arguments import COMMANDS, parse_arguments, parsers
 from harness.config import RUN_SETTINGS, RunConfig
 from harness.errors import InputError
-from harness.machine import HERE, KeptCalibration, calibration_folder, kept_calibration
+from harness.machine import HERE, Depth, KeptCalibration, calibration_folder, kept_calibration
 from harness.running.drift import Load
 from sims.cluster import load_cluster
 from sims.cluster._load import CLUSTERS
@@ -134,6 +134,24 @@ def test_a_calibration_is_kept_for_this_machine(
     assert kept_calibration() == refined
     monkeypatch.setattr("harness.machine._calibration.core_count", lambda: 99)  # another machine
     assert kept_calibration() is None
+
+
+@pytest.mark.parametrize("depth", ["brief", "quick", "full"])
+def test_a_calibration_says_every_step(
+    depth: Depth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(calibrate, "calibrate_to", lambda out, **_: out / "cluster.toml")
+    for name in ("add_operators", "add_idling", "add_sharing", "add_contention"):
+        monkeypatch.setattr(calibrate, name, lambda *_, **__: None)
+    monkeypatch.setattr(calibrate, "reference_seconds", lambda: 0.01)
+    calibrate.measure(tmp_path, depth=depth, quiet=True)
+    assert capsys.readouterr().err == ""
+    calibrate.measure(tmp_path, depth=depth)
+    first, *steps = capsys.readouterr().err.splitlines()
+    count = 4 if depth == "brief" else 5
+    assert first.startswith("measuring this machine (") and len(steps) == count
+    assert [line.partition(" ")[0] for line in steps] == [f"[{at + 1}/{count}]" for at in range(count)]
+    assert all("so far" in line for line in steps[1:])
 
 
 @pytest.mark.processes

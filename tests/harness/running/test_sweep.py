@@ -264,6 +264,15 @@ def test_predictions_have_intervals_and_get_them_later(
     assert "90 %" not in capsys.readouterr().out, "not asked for, though they are kept"
 
 
+def test_force_runs_every_cell_anew(sweep: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert main(sweep, "--out", out, "--jobs", 1, "--replays", 0, "--quiet") == 0
+    first = results(out)
+    assert main(sweep, "--out", out, "--jobs", 1, "--replays", 0, "--quiet") == 0 and results(out) == first
+    assert main(sweep, "--out", out, "--jobs", 1, "--replays", 0, "--quiet", "--force") == 0
+    assert results(out).keys() == first.keys() and all(results(out)[name] > first[name] for name in first)
+
+
 def _launched(sweep: Path, out: Path, *more: str) -> subprocess.Popen[bytes]:
     argv = [sys.executable, "-m", "harness", "sweep", str(sweep), "--out", str(out), "--quiet", *more]
     marked = {**ENVIRONMENT, "MARK": str(out)}

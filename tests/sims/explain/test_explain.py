@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from harness.config import RunConfig
 from harness.running.intervals import LEFT_OPEN
 from harness.running.trace import Message, Span, Steps, Trace
 from sims.cluster import load_cluster, place
-from sims.explain import SOFTWARE, STEP, critical_path, influences
+from sims.explain import SOFTWARE, STEP, critical_path, influences, replays_of_influences
 from sims.uncertainty import Draws, predicted
 from sims.units import NORMAL_90
 from tests.sims.uncertainty.test_uncertainty import prediction
@@ -97,8 +98,9 @@ def test_the_scatter_of_operators_has_its_share_of_the_variance() -> None:
 
 
 def test_influences_are_derivatives_by_replay() -> None:
-    made = prediction()
-    found = influences(made, Draws(8))
+    made, replays = prediction(), list[int]()
+    found = influences(replace(made, replayed=lambda: replays.append(1)), Draws(8))
+    assert len(replays) == replays_of_influences(made, 8), "what the progress bar counts to"
     assert {one.input.name for one in found} == {each.name for each in made.inputs}
     by_name = {one.input.name: one for one in found}
     base, more = made.seconds({})["epoch"], made.seconds({"transport.operation": 1 + STEP})["epoch"]

@@ -28,6 +28,7 @@ from sims.uncertainty import (
     interval_of,
     predicted,
     prediction_of,
+    recorded_epochs,
     replays_for,
 )
 from sims.uncertainty._inputs import ROWS, Input, changed_cluster, device_loader
@@ -179,6 +180,19 @@ def test_without_factors_a_prediction_is_the_replay_itself() -> None:
     assert made.seconds({"links.nic.latency": 1.0, ROWS: 1.0}) == timed
     more = made.seconds({ROWS: 3.0})
     assert more["halo"] > timed["halo"] and more["compute"] == timed["compute"]
+
+
+def test_every_replay_of_an_interval_is_told() -> None:
+    """As many as the progress bar counts to; the recording is as long as `recorded_epochs` says."""
+    made, seen = prediction(), list[int]()
+    seconds = made.seconds({})
+    watched = replace(made, replayed=lambda: seen.append(1))
+    assert interval_of(watched, seconds, 8) == interval_of(made, seconds, 8) and len(seen) == 1 + 8
+    config = made.config.changed(epochs=100)
+    epochs: list[int] = []
+    again = predicted(config, place(load_cluster(CLUSTER), 2), lambda record: epochs.append(record.epoch))
+    assert len(epochs) == again.config.training.epochs == recorded_epochs(config) < 100
+    assert recorded_epochs(config.changed(epochs=1)) == 1
 
 
 def test_an_interval_holds_the_prediction_and_is_the_same_again() -> None:
