@@ -62,7 +62,10 @@ def _add_recordings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--devices", metavar="A,B", help="also time it on these devices (names or files of profiles)")
     parser.add_argument("--transports", metavar="A,B", help="also time it over these libraries: gloo, nccl, grpc")
     parser.add_argument("--ranks", metavar="2,4,8", help="numbers of ranks of the page with sliders (default: --parts)")
-    scores = "folder of results of these methods, whose test scores the page with sliders draws against time"
+    scores = (
+        "folder of results: test scores of these methods on the same graph, split, model and number of ranks, "
+        "which the page with sliders draws against time"
+    )
     parser.add_argument("--results", type=Path, metavar="DIR", help=scores)
     parser.add_argument(
         "--recorded",
