@@ -57,7 +57,7 @@ def scores_of(folder: Path, runs: Sequence[RecordedRun]) -> FoundScores:
             unlike
         )
         raise InputError("; ".join([f"--results {folder}: {found}", *notes]))
-    chosen = {key: min(records, key=_preference) for key, records in fitting.items()}
+    chosen = {key: min(records, key=_preference) for key, records in sorted(fitting.items())}
     return FoundScores(
         [_line(record, ranks) for (_, ranks), record in chosen.items()],
         [*notes, *(_several(chosen[key], records) for key, records in fitting.items() if len(records) > 1)],
@@ -80,7 +80,7 @@ def _unlike(record: Mapping[str, Any], runs: Sequence[RecordedRun]) -> str:
     mine = [run for run in runs if run.config.training.method == config["method"]]
     here, shown = mine[0].config.flat(), mine[0].replay.recording.graph
     found = []
-    if graph.get("fingerprint") != shown.get("fingerprint"):
+    if not _same_graph(record, here, shown):
         found.append(f"graph {graph.get('name', config['dataset'])} (here {shown['name']}, by content)")
     found += [f"{name} {config[name]} (here {here[name]})" for name in LEARNT
               if name in config and config[name] != here[name]]  # fmt: skip
@@ -88,6 +88,16 @@ def _unlike(record: Mapping[str, Any], runs: Sequence[RecordedRun]) -> str:
     if config["parts"] not in ranks:
         found.append(f"parts {config['parts']} (here {' or '.join(map(str, ranks))})")
     return ", ".join(found)
+
+
+def _same_graph(record: Mapping[str, Any], here: Mapping[str, Any], shown: Mapping[str, Any]) -> bool:
+    """Whether a result is of the page's graph. Its fingerprint covers the split, which the seed may draw: of another
+    seed the name and the counts are compared."""
+    config, graph = record["config"], record["graph"]
+    if config.get("seed") == here["seed"]:
+        return bool(graph.get("fingerprint") == shown.get("fingerprint"))
+    counts = ("num_nodes", "num_edges", "num_features", "num_classes")
+    return bool(config["dataset"] == here["dataset"] and all(graph.get(name) == shown.get(name) for name in counts))
 
 
 def _preference(record: Mapping[str, Any]) -> tuple[int, int, str]:

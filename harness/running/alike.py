@@ -14,14 +14,14 @@ from harness.config import is_lab, parse_lab
 from harness.machine import HERE
 
 LIKE = (
-    "split", "protocol", "features",
+    "split", "protocol", "features", "seed",
     "model", "layers", "linear_layers", "hidden", "heads", "hidden_heads", "dropout", "norm", "attention", "precision",
     "partitioner", "hosts", "renumber",
     "mode", "cuda_graphs", "deterministic", "shapes_only",
 )  # fmt: skip
 """Settings that must be equal beside the graph, the place and the number of parts. Not among them: what the methods of
-one table may treat differently, which the table marks (`summary.TREATMENTS`), and what changes no epoch's time (seed,
-learning rate, number of epochs, evaluation, deadlines)."""
+one table may treat differently, which the table marks (`summary.TREATMENTS`), and what changes no epoch's time
+(learning rate, number of epochs, evaluation, deadlines). The seed does: graphs are split and cut by it."""
 
 THIS_MACHINE = "this machine"
 """Where a real run was measured that names no lab."""
@@ -92,7 +92,7 @@ def groups_of(records: Sequence[Record]) -> list[list[Record]]:
 def group_names(groups: Sequence[Sequence[Record]]) -> list[str]:
     """For every group the settings in which it differs from the others, in words; empty for a single group."""
     whole = [{**likeness(group[0]), "parts": max(map(_parts, group))} for group in groups]
-    names = _differing(whole)
+    names = _said(_differing(whole), [group[0] for group in groups])
     return [", ".join(_worded(name, group[0], settings) for name in names)
             for group, settings in zip(groups, whole, strict=True)]  # fmt: skip
 
@@ -103,7 +103,7 @@ def unlike_settings(records: Sequence[Record]) -> list[str]:
     for mode in dict.fromkeys(record["config"].get("mode") for record in records):
         mine = [record for record in records if record["config"].get("mode") == mode]
         sized = [{**likeness(r), **({} if keeps_graph_whole(r) else {"parts": _parts(r)})} for r in mine]
-        found |= dict.fromkeys(_differing(sized))
+        found |= dict.fromkeys(_said(_differing(sized), mine))
     return list(found)
 
 
@@ -157,6 +157,12 @@ def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     names = dict.fromkeys(name for each in settings for name in each)
     values = {name: [each[name] for each in settings if name in each] for name in names}
     return [name for name, found in values.items() if any(value != found[0] for value in found)]
+
+
+def _said(names: Sequence[str], records: Sequence[Record]) -> list[str]:
+    """The names without the dataset where only its content differs, by another setting: the split, the seed, ..."""
+    same = len({record["config"].get("dataset") for record in records}) == 1
+    return [name for name in names if name != "dataset" or not same or len(names) == 1]
 
 
 def _worded(name: str, record: Record, settings: Mapping[str, Any]) -> str:

@@ -99,7 +99,7 @@ def order_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
         for fast, slow in zip(ranked, ranked[1:], strict=False):
             first, second = (str(each["config"]["method"]) for each in (fast, slow))
             found = speedup_interval(fast, slow)
-            if found is not None and first != second:  # else of several seeds
+            if found is not None and first != second:  # else one method that was run twice
                 lines.append(f"{name}: " * bool(name) + order_text(first, second, found))
     return lines
 
