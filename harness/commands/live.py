@@ -20,6 +20,7 @@ from harness.commands.recorded import assumed_notes, comma_list, configs_of, rec
 from harness.console import stderr
 from harness.machine import write_atomically
 from harness.rank import COMPONENTS
+from harness.running.alike import preset_notes
 from harness.running.summary import score_name
 from reports.draw.figures import COMPONENT_COLOURS
 from reports.live import live_page
@@ -81,7 +82,7 @@ def opened(args: argparse.Namespace, known: Mapping[str, Replay] = MappingProxyT
     graph, facts = runs[0].replay.recording.graph, runs[0].replay.recording.facts
     model = f"{base.model.name} {base.model.layers} x {base.model.hidden}"
     caption = f"{graph['name']}; {model}; layer0 = {facts.get('layer0')}; cluster {modelled.cluster.name}"
-    notes = [*graph["notes"], *assumed_notes(chosen)]
+    notes = [*graph["notes"], *assumed_notes(chosen), *preset_notes(base.cluster.name)]
     title = "What if the cluster were another one?"
     first = base.cut.parts if base.cut.parts in explorer.ranks else explorer.ranks[0]
     scores, said = scores_of(args.results, runs) if args.results else ([], [])

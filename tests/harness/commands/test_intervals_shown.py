@@ -79,6 +79,8 @@ def test_the_default_cluster_is_said_to_be_another_machine(capsys: pytest.Captur
     run = ["run", *GRAPH[:-2], "--mode", "sim", "--epochs", "2", "--replays", "0"]
     assert cli.main(run) == 0
     assert "cluster local: a model of one virtual machine with 2 cores, not of this machine" in capsys.readouterr().out
+    assert cli.main(["explain", *GRAPH[:-2], "--replays", "8"]) == 0
+    assert "cluster local: a model of one virtual machine" in capsys.readouterr().out
     assert cli.main([*run, "--cluster", "ethernet-1g"]) == 0
     assert "not of this machine" not in capsys.readouterr().out
 
