@@ -22,7 +22,7 @@ from harness.console import duration
 from harness.errors import HaloscopeError, InputError, unknown
 from harness.machine import Died, ended_by_sigterm, write_atomically
 from harness.running import OpenedRun, open_run
-from harness.running.alike import place_warnings
+from harness.running.alike import limit_lines
 from harness.running.engines import CellEngine, opened_engine
 from harness.running.intervals import order_lines
 from harness.running.summary import comparison
@@ -124,7 +124,7 @@ def publish(cells: Sequence[FinishedRun], folder: Path) -> tuple[list[Any], dict
     """Write `table.csv`, `table.json`, `figure.png`, `figure.svg`; returns the tables to show and the JSON content."""
     records = [cell.record for cell in cells]
     rows = comparison(records)
-    warnings = place_warnings(records)
+    warnings = limit_lines(records)
     content = {
         "rows": rows, "order": order_lines(records), "warnings": warnings, "runs": [str(cell.path) for cell in cells],
     }  # fmt: skip

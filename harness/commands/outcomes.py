@@ -26,7 +26,7 @@ from harness.commands.tables import (
 )
 from harness.commands.what_if import Explored
 from harness.running import Prepared
-from harness.running.alike import place_warnings, unlike_settings
+from harness.running.alike import limit_lines
 from harness.running.intervals import order_lines
 from harness.running.summary import UNLIKE, comparison, row_of, standing_apart
 from harness.trackers import TrackedRun, export_records, log_to_wandb, tracked_run
@@ -138,17 +138,11 @@ class Comparison:
         shown = [{**row, "method": f"{row['method']} {UNLIKE}"} if at in apart else row for at, row in enumerate(rows)]
         said = f"all rows{f' but {UNLIKE}' if apart else ''}: {said_once(rows, columns_of(rows))}"
         sure = [*self.order, *([SURE] if self.order or any(row["epoch_low_seconds"] for row in rows) else [])]
-        lines = [said, *self._limits(), *unlike_lines(rows, common, apart), *sure, *self.left_out]
+        lines = [said, *limit_lines(self.records), *unlike_lines(rows, common, apart), *sure, *self.left_out]
         return _html(lines, _times(shown))
 
     def __str__(self) -> str:
-        return _printed([*comparison_report(comparison(self.records)), *self._limits(), *self.order])
-
-    def _limits(self) -> list[str]:
-        """What may not be compared with what."""
-        unlike = ", ".join(unlike_settings(self.records))
-        apart = [f"runs differ in {unlike}: speed-ups and orders are between runs with the same of these"]
-        return [*(apart if unlike else []), *place_warnings(self.records)]
+        return _printed([*comparison_report(comparison(self.records)), *limit_lines(self.records), *self.order])
 
     def __repr__(self) -> str:
         more = [f"{len(self.records) - NAMED} more"] if len(self.records) > NAMED else []

@@ -29,10 +29,10 @@ THIS_MACHINE = "this machine"
 PRESET = "local"
 """The cluster that is the default of `--mode sim`."""
 
-Record = Mapping[str, Any]
+_Run = Mapping[str, Any]
 
 
-def likeness(record: Record) -> dict[str, Any]:
+def likeness(record: _Run) -> dict[str, Any]:
     """Setting -> value of what two runs must share to be compared, without their numbers of parts."""
     config, graph = record["config"], record.get("graph", {})
     inputs = record.get("environment", {}).get("inputs", {})
@@ -49,7 +49,7 @@ def likeness(record: Record) -> dict[str, Any]:
     return found
 
 
-def place_of(record: Record) -> str | None:
+def place_of(record: _Run) -> str | None:
     """Where a run's ranks were: on a modelled cluster, a lab, or machines; None without a clock (loopback)."""
     config = record["config"]
     if config["mode"] == "sim" or (config["mode"] == "real" and is_lab(config["cluster"])):
@@ -62,7 +62,7 @@ def place_of(record: Record) -> str | None:
     return THIS_MACHINE if node in ("", platform.node()) else f"machine {node}"
 
 
-def bases_of(records: Sequence[Record]) -> list[Record | None]:
+def bases_of(records: Sequence[_Run]) -> list[_Run | None]:
     """For every run the one that it is as many times as fast as: the first that it may be compared with.
 
     A method that keeps the graph whole runs on one part: where it comes first it is the base of any number of parts,
@@ -72,7 +72,7 @@ def bases_of(records: Sequence[Record]) -> list[Record | None]:
     return [_base(record, buckets[_key(record)]) for record in records]
 
 
-def _base(record: Record, alike: Sequence[Record]) -> Record | None:
+def _base(record: _Run, alike: Sequence[_Run]) -> _Run | None:
     if keeps_graph_whole(alike[0]):
         return alike[0]
     if keeps_graph_whole(record):
@@ -80,16 +80,16 @@ def _base(record: Record, alike: Sequence[Record]) -> Record | None:
     return next(each for each in alike if _parts(each) == _parts(record) and not keeps_graph_whole(each))
 
 
-def groups_of(records: Sequence[Record]) -> list[list[Record]]:
+def groups_of(records: Sequence[_Run]) -> list[list[_Run]]:
     """The records by what may be compared; methods that keep the graph whole stand beside every number of parts."""
-    groups: list[list[Record]] = []
+    groups: list[list[_Run]] = []
     for members in _buckets(records).values():
         sizes = _sizes(members)
         groups += [[r for r in members if keeps_graph_whole(r) or _parts(r) == size] for size in sizes] or [members]
     return groups
 
 
-def group_names(groups: Sequence[Sequence[Record]]) -> list[str]:
+def group_names(groups: Sequence[Sequence[_Run]]) -> list[str]:
     """For every group the settings in which it differs from the others, in words; empty for a single group."""
     whole = [{**likeness(group[0]), "parts": max(map(_parts, group))} for group in groups]
     names = _said(_differing(whole), [group[0] for group in groups])
@@ -97,7 +97,7 @@ def group_names(groups: Sequence[Sequence[Record]]) -> list[str]:
             for group, settings in zip(groups, whole, strict=True)]  # fmt: skip
 
 
-def unlike_settings(records: Sequence[Record]) -> list[str]:
+def unlike_settings(records: Sequence[_Run]) -> list[str]:
     """Names of the settings in which runs of one mode differ, so that they are not compared with each other."""
     found = dict[str, None]()
     for mode in dict.fromkeys(record["config"].get("mode") for record in records):
@@ -121,7 +121,7 @@ def preset_notes(cluster: str) -> list[str]:
     return []
 
 
-def place_warnings(records: Sequence[Record]) -> list[str]:
+def place_warnings(records: Sequence[_Run]) -> list[str]:
     """A line where predicted and measured runs stand side by side that are not known to be of the same place."""
     places: dict[str, list[str]] = {"sim": [], "real": []}
     for record in records:
@@ -136,20 +136,27 @@ def place_warnings(records: Sequence[Record]) -> list[str]:
     ]
 
 
-def keeps_graph_whole(record: Record) -> bool:
+def limit_lines(records: Sequence[_Run]) -> list[str]:
+    """Lines on what may not be compared with what: settings in which runs of one mode differ, and unlike places."""
+    unlike = ", ".join(unlike_settings(records))
+    apart = [f"runs differ in {unlike}: speed-ups and orders are between runs with the same of these"] if unlike else []
+    return [*apart, *place_warnings(records)]
+
+
+def keeps_graph_whole(record: _Run) -> bool:
     """Whether the run's method does not cut the graph, and so runs on one part."""
     return bool(record.get("facts", {}).get("cut") == "none")
 
 
-def _buckets(records: Sequence[Record]) -> dict[Hashable, list[Record]]:
+def _buckets(records: Sequence[_Run]) -> dict[Hashable, list[_Run]]:
     """The records by their likeness."""
-    found: dict[Hashable, list[Record]] = {}
+    found: dict[Hashable, list[_Run]] = {}
     for record in records:
         found.setdefault(_key(record), []).append(record)
     return found
 
 
-def _key(record: Record) -> Hashable:
+def _key(record: _Run) -> Hashable:
     return tuple(likeness(record).values())  # of one mode the names are the same, and the mode is among the values
 
 
@@ -159,13 +166,13 @@ def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for name, found in values.items() if any(value != found[0] for value in found)]
 
 
-def _said(names: Sequence[str], records: Sequence[Record]) -> list[str]:
+def _said(names: Sequence[str], records: Sequence[_Run]) -> list[str]:
     """The names without the dataset where only its content differs, by another setting: the split, the seed, ..."""
     same = len({record["config"].get("dataset") for record in records}) == 1
     return [name for name in names if name != "dataset" or not same or len(names) == 1]
 
 
-def _worded(name: str, record: Record, settings: Mapping[str, Any]) -> str:
+def _worded(name: str, record: _Run, settings: Mapping[str, Any]) -> str:
     if name == "dataset":
         return str(record.get("graph", {}).get("name", record["config"].get("dataset")))
     if name == "cluster":
@@ -173,11 +180,11 @@ def _worded(name: str, record: Record, settings: Mapping[str, Any]) -> str:
     return f"{settings[name]} parts" if name == "parts" else f"{name.replace('_', '-')} {settings.get(name)}"
 
 
-def _sizes(records: Sequence[Record]) -> list[int]:
+def _sizes(records: Sequence[_Run]) -> list[int]:
     return sorted({_parts(record) for record in records if not keeps_graph_whole(record)})
 
 
-def _parts(record: Record) -> int:
+def _parts(record: _Run) -> int:
     return int(record["config"].get("parts", 1))
 
 

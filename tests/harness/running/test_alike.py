@@ -16,6 +16,7 @@ from harness.running.alike import (
     group_names,
     groups_of,
     likeness,
+    limit_lines,
     place_of,
     place_warnings,
     preset_notes,
@@ -108,6 +109,8 @@ def test_measured_runs_are_compared_on_one_machine_whatever_its_threads_a_rank()
     far = run("vanilla", 0.5, mode="real", host=f"b, {cpu.format(1)}")
     assert speedups(one, two, far) == [1.0, 1.0, 1.0]
     assert comparison([one, two, far])[1]["base"] == one["run_id"] != comparison([one, two, far])[2]["base"]
+    (line,) = limit_lines([one, two, far])
+    assert line.startswith("runs differ in cluster, machine: "), "kept results of another machine (--reuse any)"
     assert unlike_settings([one, two]) == [] and "machine" in unlike_settings([one, far])
     assert speedups(two, run("sylvie-s", 0.5, mode="real", host=two["environment"]["inputs"]["host"])) == [1.0, 2.0]
 
