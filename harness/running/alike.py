@@ -122,15 +122,16 @@ def preset_notes(cluster: str) -> list[str]:
 
 
 def place_warnings(records: Sequence[_Run]) -> list[str]:
-    """A line where predicted and measured runs stand side by side that are not known to be of the same place."""
+    """A line where predicted and measured runs stand side by side that are not known to be of the same place. A
+    cluster file may describe this machine, so of one it is only a note."""
     places: dict[str, list[str]] = {"sim": [], "real": []}
     for record in records:
         places.get(record["config"]["mode"], []).append(str(place_of(record)))
     pairs = [(a, b) for a in dict.fromkeys(places["sim"]) for b in dict.fromkeys(places["real"])]
     return [
-        f"warning: predicted rows are of cluster {a}, measured ones of {b}: unless that cluster describes {b}, they "
-        f"differ by more than the model's error; --cluster {HERE} predicts {THIS_MACHINE} (`haloscope demo` or "
-        "`haloscope calibrate` measures it)"
+        f"{'note' if a.partition(':')[0].endswith('.toml') else 'warning'}: predicted rows are of cluster {a}, measured "
+        f"ones of {b}: unless that cluster describes {b}, they differ by more than the model's error; --cluster {HERE} "
+        f"predicts {THIS_MACHINE} (`haloscope demo` or `haloscope calibrate` measures it)"
         for a, b in pairs
         if a != b and (a.partition(":")[0], b) != (HERE, THIS_MACHINE)
     ]

@@ -156,6 +156,7 @@ def test_where_a_run_was() -> None:
         ("here:links.loopback.latency=1us", "here", False),
         ("lab:3x1gbit", "lab:3x1gbit", False),
         ("lab:3x1gbit", "here", True),
+        ("measured/cluster.toml", "here", True),
     ],
 )
 def test_predictions_of_another_place_than_was_measured_are_warned_of(sim: str, real: str, warned: bool) -> None:
@@ -163,6 +164,8 @@ def test_predictions_of_another_place_than_was_measured_are_warned_of(sim: str, 
     warnings = place_warnings(pair)
     assert bool(warnings) == warned and place_warnings(pair[:1]) == place_warnings(pair[1:]) == []
     if warned:
+        head = "note" if ".toml" in sim else "warning"  # a file of the user's own may describe this machine
+        assert warnings[0].startswith(f"{head}: ")
         assert f"predicted rows are of cluster {sim}, measured ones of this machine" in warnings[0]
 
 
