@@ -129,9 +129,9 @@ def place_warnings(records: Sequence[_Run]) -> list[str]:
         places.get(record["config"]["mode"], []).append(str(place_of(record)))
     pairs = [(a, b) for a in dict.fromkeys(places["sim"]) for b in dict.fromkeys(places["real"])]
     return [
-        f"{'note' if a.partition(':')[0].endswith('.toml') else 'warning'}: predicted rows are of cluster {a}, measured "
-        f"ones of {b}: unless that cluster describes {b}, they differ by more than the model's error; --cluster {HERE} "
-        f"predicts {THIS_MACHINE} (`haloscope demo` or `haloscope calibrate` measures it)"
+        f"{'note' if a.partition(':')[0].endswith('.toml') else 'warning'}: predicted rows are of cluster {a}, "
+        f"measured ones of {b}: unless that cluster describes {b}, they differ by more than the model's error; "
+        f"--cluster {HERE} predicts {THIS_MACHINE} (`haloscope demo` or `haloscope calibrate` measures it)"
         for a, b in pairs
         if a != b and (a.partition(":")[0], b) != (HERE, THIS_MACHINE)
     ]
