@@ -22,6 +22,7 @@ from harness.console import duration
 from harness.errors import HaloscopeError, InputError, unknown
 from harness.machine import Died, ended_by_sigterm, write_atomically
 from harness.running import OpenedRun, open_run
+from harness.running.alike import limit_lines
 from harness.running.engines import CellEngine, opened_engine
 from harness.running.intervals import order_lines
 from harness.running.summary import comparison
@@ -123,7 +124,10 @@ def publish(cells: Sequence[FinishedRun], folder: Path) -> tuple[list[Any], dict
     """Write `table.csv`, `table.json`, `figure.png`, `figure.svg`; returns the tables to show and the JSON content."""
     records = [cell.record for cell in cells]
     rows = comparison(records)
-    content = {"rows": rows, "order": order_lines(records), "runs": [str(cell.path) for cell in cells]}
+    warnings = limit_lines(records)
+    content = {
+        "rows": rows, "order": order_lines(records), "warnings": warnings, "runs": [str(cell.path) for cell in cells],
+    }  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     tables = [folder / "table.csv", folder / "table.json"]
     write_atomically(tables[0], pd.DataFrame(rows).to_csv(index=False).encode())
@@ -133,4 +137,4 @@ def publish(cells: Sequence[FinishedRun], folder: Path) -> tuple[list[Any], dict
     reused = sum(cell.reused for cell in cells)
     lines = [f"{reused} of {len(cells)} runs were finished earlier; --force runs them again"] if reused else []
     lines.append("written: " + ", ".join(str(path) for path in (*tables, *drawn)))
-    return [*comparison_report(rows), *order_lines(records), *said, *lines], content
+    return [*comparison_report(rows), *warnings, *order_lines(records), *said, *lines], content

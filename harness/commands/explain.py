@@ -19,6 +19,7 @@ from harness.config import RunConfig, from_record
 from harness.console import count_progress, progress_of, significant, time_unit
 from harness.errors import InputError
 from harness.running import results
+from harness.running.alike import preset_notes
 from harness.running.intervals import epoch_ends
 from reports.draw import timeline
 from sims.explain import STEP, CriticalPath, Influence, critical_path, influences, replays_of_influences
@@ -88,7 +89,8 @@ def main(args: argparse.Namespace) -> int:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         written.append(f"written: {timeline.timeline(trace, args.out, window, _line(path))}")
     said = explanation_lines(found)
-    deliver(content(found, said), [*said, *_tables(found), *written], args.json, args.quiet)
+    notes = [f"note: {note}" for note in preset_notes(config.cluster.name)]
+    deliver(content(found, said), [*said, *_tables(found), *notes, *written], args.json, args.quiet)
     return 0
 
 

@@ -217,6 +217,9 @@ def partition_graph(config: StartingConfig | None = None, /, **settings: Any) ->
 def load_results(folder: str | Path = "runs") -> Comparison:
     """All results of a folder, oldest first; files that are no results are left out, and counted in `left_out`.
 
+    Only runs that differ in their method alone are compared: the speed-up of a run is over the first of the same graph,
+    model, precision, place, number of parts and seed.
+
     Raises:
         InputError: no such folder, or no result in it.
     """

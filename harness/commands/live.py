@@ -15,12 +15,13 @@ from rich.progress import track
 from harness.commands.arguments import config_of, settings_given
 from harness.commands.curves import Knob, band_replays
 from harness.commands.flag_numbers import whole_numbers
+from harness.commands.live_scores import scores_of
 from harness.commands.recorded import assumed_notes, comma_list, configs_of, recording_of
 from harness.console import stderr
-from harness.errors import InputError
 from harness.machine import write_atomically
 from harness.rank import COMPONENTS
-from harness.running.results import load_result
+from harness.running.alike import preset_notes
+from harness.running.summary import score_name
 from reports.draw.figures import COMPONENT_COLOURS
 from reports.live import live_page
 from sims.cluster import Cluster, place
@@ -43,7 +44,7 @@ HEAT = ("#FEE8C8", "#FDD49E", "#FDBB84", "#FC8D59", "#EF6548", "#D7301F")
 
 @dataclass(frozen=True)
 class Opened:
-    """Recorded runs, ready to be explored, and what is said of them."""
+    """Recorded runs, ready to be explored, and what is said of them; `score` is what `scores` are."""
 
     explorer: Explorer
     title: str
@@ -51,6 +52,7 @@ class Opened:
     notes: list[str]
     families: list[dict[str, Any]]
     scores: list[dict[str, Any]]
+    score: str
     first_ranks: int
     draws: Draws
 
@@ -80,15 +82,16 @@ def opened(args: argparse.Namespace, known: Mapping[str, Replay] = MappingProxyT
     graph, facts = runs[0].replay.recording.graph, runs[0].replay.recording.facts
     model = f"{base.model.name} {base.model.layers} x {base.model.hidden}"
     caption = f"{graph['name']}; {model}; layer0 = {facts.get('layer0')}; cluster {modelled.cluster.name}"
-    notes = [*graph["notes"], *assumed_notes(chosen)]
+    notes = [*graph["notes"], *assumed_notes(chosen), *preset_notes(base.cluster.name)]
     title = "What if the cluster were another one?"
     first = base.cut.parts if base.cut.parts in explorer.ranks else explorer.ranks[0]
-    scores, damaged = _scores(args.results, explorer.methods)
-    notes += damaged
+    scores, said = scores_of(args.results, runs) if args.results else ([], [])
+    notes += said
     draws = Draws(band_replays(max(explorer.ranks), args.replays))
     if draws.count:
         notes.append(f"90 %: of {draws.count} replays with uncertain inputs drawn anew, the same for all methods")
-    return Opened(explorer, title, caption, notes, _families(explorer.methods), scores, first, draws)
+    families, score = _families(explorer.methods), score_name([{"graph": graph}])
+    return Opened(explorer, title, caption, notes, families, scores, score, first, draws)
 
 
 def _families(methods: Sequence[str]) -> list[dict[str, Any]]:
@@ -100,30 +103,6 @@ def _families(methods: Sequence[str]) -> list[dict[str, Any]]:
         {"name": name, "methods": texts, "labels": [text.partition(":")[2] or "its defaults" for text in texts]}
         for name, texts in found.items()
     ]
-
-
-def _scores(folder: Path | None, methods: Sequence[str]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Test scores by epoch of the results in a folder, the first result of every method; and a note per damaged file.
-
-    Raises:
-        InputError: no sound result of these methods has scores.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    damaged = list[str]()
-    for path in sorted(folder.glob("*.json")) if folder else []:
-        try:
-            record = load_result(path)
-        except InputError as error:
-            damaged.append(f"left out: {error}")
-            continue
-        method = record["config"]["method"]
-        judged = [(epoch["epoch"] + 1, epoch["test"]) for epoch in record["epochs"] if epoch["test"] is not None]
-        if method in methods and judged:
-            epochs, scores = zip(*judged, strict=True)
-            found.setdefault(method, {"method": method, "epochs": epochs, "scores": scores})
-    if folder and not found:
-        raise InputError("; ".join([f"--results {folder}: no result of these methods with test scores", *damaged]))
-    return list(found.values()), damaged
 
 
 def page_content(made: Opened) -> dict[str, Any]:
@@ -140,6 +119,7 @@ def page_content(made: Opened) -> dict[str, Any]:
         "methods": explorer.methods,
         "families": made.families,
         "scores": made.scores,
+        "score": made.score,
         "components": list(COMPONENTS),
         "colours": COMPONENT_COLOURS,
         "lines": LINES,

@@ -16,8 +16,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from harness.commands.tables import (
-    BELOW,
     ROW_SETTINGS,
+    columns_of,
     comparison_report,
     note_lines,
     run_report,
@@ -26,6 +26,7 @@ from harness.commands.tables import (
 )
 from harness.commands.what_if import Explored
 from harness.running import Prepared
+from harness.running.alike import limit_lines
 from harness.running.intervals import order_lines
 from harness.running.summary import UNLIKE, comparison, row_of, standing_apart
 from harness.trackers import TrackedRun, export_records, log_to_wandb, tracked_run
@@ -55,11 +56,14 @@ class RunOutcome:
         return row_of(self.record)
 
     def frame(self) -> pd.DataFrame:
-        """A row per epoch: loss, accuracies (`train`, `val`, `test`) in [0, 1], seconds by component, bytes."""
+        """A row per epoch: loss, scores (`train`, `val`, `test`) in [0, 1], seconds by component, bytes.
+
+        Scores are accuracies, or micro-F1 where nodes have several labels (`summary["score"]`).
+        """
         return pd.json_normalize(self.record["epochs"])
 
     def plot(self) -> Figure:
-        """The epoch by component, and accuracy against training time."""
+        """The epoch by component, and the test score against training time."""
         return breakdown_figure([self.record])
 
     def export(self, tracker: str, folder: str | Path, title: str = "haloscope") -> list[Path]:
@@ -93,18 +97,21 @@ class Comparison:
 
     @property
     def order(self) -> list[str]:
-        """What the intervals of predictions allow to say about which method is faster than which."""
+        """What the intervals of predictions allow to say about which method is faster than which, of runs that may be
+        compared (`harness.running.alike`)."""
         return order_lines(self.records)
 
     def frame(self) -> pd.DataFrame:
-        """A row per run, as `comparison/table.csv` has it: seconds, bytes, accuracies (`test`, `best_test`) in [0, 1].
+        """A row per run, as `comparison/table.csv` has it: seconds, bytes, scores (`test`, `best_test`) in [0, 1]; the
+        column `score` says of what they are.
 
-        `speedup` is over the first run of the same mode.
+        `speedup` is over the run that `base` names, the first of the same mode, graph, model, parts and cluster. A run
+        that no other may be compared with has 1 or, beside several numbers of parts, none.
         """
         return pd.DataFrame(comparison(self.records))
 
     def plot(self) -> Figure:
-        """Epochs by component, and accuracy against training time."""
+        """Epochs by component, and test scores against training time."""
         return breakdown_figure(self.records)
 
     def export(self, tracker: str, folder: str | Path, title: str = "haloscope") -> list[Path]:
@@ -129,12 +136,13 @@ class Comparison:
         rows = comparison(self.records)
         common, apart = standing_apart(rows)
         shown = [{**row, "method": f"{row['method']} {UNLIKE}"} if at in apart else row for at, row in enumerate(rows)]
-        said = f"all rows{f' but {UNLIKE}' if apart else ''}: {said_once(rows, _columns(rows))}"
+        said = f"all rows{f' but {UNLIKE}' if apart else ''}: {said_once(rows, columns_of(rows))}"
         sure = [*self.order, *([SURE] if self.order or any(row["epoch_low_seconds"] for row in rows) else [])]
-        return _html([said, *unlike_lines(rows, common, apart), *sure, *self.left_out], _times(shown))
+        lines = [said, *limit_lines(self.records), *unlike_lines(rows, common, apart), *sure, *self.left_out]
+        return _html(lines, _times(shown))
 
     def __str__(self) -> str:
-        return _printed([*comparison_report(comparison(self.records)), *self.order])
+        return _printed([*comparison_report(comparison(self.records)), *limit_lines(self.records), *self.order])
 
     def __repr__(self) -> str:
         more = [f"{len(self.records) - NAMED} more"] if len(self.records) > NAMED else []
@@ -238,15 +246,10 @@ def _named(record: dict[str, Any]) -> str:
     return f"{config['method']}, {config['mode']}, {config['parts']} parts, {record['state']}"
 
 
-def _columns(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Settings that differ between rows, without those that are said below the table."""
-    return [name for name in ROW_SETTINGS if name not in BELOW and len({row[name] for row in rows if row[name]}) > 1]
-
-
 def _times(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """The rows of runs without what all share, and without columns that are empty or zero."""
     frame = pd.DataFrame(rows).drop(columns="run_id")
-    kept = ["method", *_columns(rows), *(name for name in frame.columns if name not in (*ROW_SETTINGS, "method"))]
+    kept = ["method", *columns_of(rows), *(name for name in frame.columns if name not in (*ROW_SETTINGS, "method"))]
     frame = frame[kept].dropna(axis="columns", how="all")
     return frame.loc[:, [bool((frame[name] != 0).any()) for name in frame.columns]]
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 import io
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ from harness.commands.cells import (
     writable,
 )
 from harness.commands.engine_arguments import real_jobs, telling
-from harness.commands.tables import gain_text, span_text, table
+from harness.commands.tables import BELOW, ROW_SETTINGS, gain_text, note_lines, said_once, span_text, table
 from harness.config import RUN_SETTINGS
 from harness.console import DASH, duration, megabytes, percent, show, significant, stderr, time_unit
 from harness.errors import HaloscopeError
@@ -35,13 +36,14 @@ from harness.machine import Died, remove_scratch, write_atomically
 from harness.methods.registry import parse_method
 from harness.running.engines import CellEngine, opened_engine
 from harness.running.intervals import speedup_interval
-from harness.running.summary import row_of
+from harness.running.summary import UNLIKE, row_of, unlike_their_bases
 from harness.running.sweep import Cell, Stopwatch, keeps_whole, read_sweep, seconds_of, time_left
 from sims.uncertainty import replays_for
 
 FINAL = ("done", "diverged", "out_of_memory")  # states that another run of the same cell would reproduce
 PROBED_EPOCHS = 2
 SHOWN_ROWS = 40
+SHOWN_NOTES = 12
 
 
 class CellOutcome(NamedTuple):
@@ -212,9 +214,12 @@ def _publish(cells: list[Cell], outcomes: dict[Cell, CellOutcome], out: Path, ar
     _compare(cells, rows, outcomes)
     tables = _write(rows, out)
     missing = sum(row["state"] == "not run" for row in rows)
-    lines: list[Any] = [_table(cells, rows)]
+    apart = unlike_their_bases(rows)
+    lines: list[Any] = [*_said_of_all(cells, rows, apart), _table(cells, rows, apart)]
+    lines += _said_of_some(rows, apart)
     lines += [f"the first {SHOWN_ROWS} of {len(rows)} rows; all are in the files"] if len(rows) > SHOWN_ROWS else []
     lines += _messages(cells, rows)
+    lines += _notes(outcomes.values())
     lines += [f"{missing} cells were not begun; run the same command again for them"] if missing else []
     lines.append("written: " + ", ".join(map(str, tables)))
     deliver({"rows": rows, "folder": str(out)}, lines, args.json, args.quiet)
@@ -247,8 +252,9 @@ def _row(cell: Cell, outcome: CellOutcome | None) -> dict[str, Any]:
 
 
 def _compare(cells: list[Cell], rows: list[dict[str, Any]], outcomes: Mapping[Cell, CellOutcome]) -> None:
-    """Add `speedup`: epoch time of the first method over this one's, with equal values on all other axes; and its
-    interval where both are predicted. A first method that runs on one part is the base for any number of parts."""
+    """Add `speedup`: epoch time of the first method over this one's, with equal values on all other axes; its interval
+    where both are predicted; and `base`, the run id of the other. A first method that runs on one part is the base for
+    any number of parts."""
     first: dict[str, tuple[float, Cell]] = {}
     options = {key for cell in cells for key in cell.axes} - RUN_SETTINGS.keys()
     shared = {key for key in options if not key.startswith("cluster.")} | {"method"}
@@ -259,23 +265,54 @@ def _compare(cells: list[Cell], rows: list[dict[str, Any]], outcomes: Mapping[Ce
         seconds = row.get("epoch_seconds")
         if cell.config.training.method == cells[0].config.training.method and seconds:
             first[place] = seconds, cell
-        row["speedup"], row["speedup_low"], row["speedup_high"] = None, None, None
+        row |= dict.fromkeys(("speedup", "speedup_low", "speedup_high", "base"))
         if seconds and place in first:
             before, base = first[place]
             mine, others = outcomes[cell].record, outcomes[base].record
-            row["speedup"] = before / seconds
+            row["speedup"], row["base"] = before / seconds, base.config.run_id()
             if mine and others:
                 row["speedup_low"], row["speedup_high"] = speedup_interval(mine, others) or (None, None)
 
 
-def _table(cells: list[Cell], rows: list[dict[str, Any]]) -> Any:
-    """The rows as a table for the terminal: the axes, then the results."""
-    axes = list(dict.fromkeys(["method", *(key for cell in cells for key in cell.axes)]))
+def _axes(cells: list[Cell]) -> list[str]:
+    return list(dict.fromkeys(["method", *(key for cell in cells for key in cell.axes)]))
+
+
+def _said_of_all(cells: list[Cell], rows: list[dict[str, Any]], apart: Mapping[int, str]) -> list[str]:
+    """The settings that all finished rows share: a treatment that some have otherwise is said of the others."""
+    done = [row for row in rows if "layers" in row]
+    differing = [
+        name for name in ROW_SETTINGS if len({row[name] for row in done}) > 1 and not (apart and name in BELOW)
+    ]
+    which = f"all rows but {UNLIKE}" if apart else "all rows"
+    return [f"{which}: {said_once(done, [*_axes(cells), *differing])}"] if done else []
+
+
+def _said_of_some(rows: list[dict[str, Any]], apart: Mapping[int, str]) -> list[str]:
+    """A line on the rows that are not treated as the ones which their speed-ups are over."""
+    said = dict.fromkeys(f"{rows[at]['method']}: {own}" for at, own in apart.items())
+    return [f"{UNLIKE} not treated as the method that its speed-up is over: {'; '.join(said)}"] if said else []
+
+
+def _notes(outcomes: Iterable[CellOutcome]) -> list[str]:
+    """The notes on all cells, each once, the most common first."""
+    found = Counter(note for outcome in outcomes if outcome.record for note in note_lines(outcome.record))
+    notes = [note for note, _ in found.most_common()]
+    more = len(notes) - SHOWN_NOTES
+    return [*notes[:SHOWN_NOTES], *([f"and {more} more notes, in the result files"] if more > 0 else [])]
+
+
+def _table(cells: list[Cell], rows: list[dict[str, Any]], apart: Mapping[int, str]) -> Any:
+    """The rows as a table for the terminal: the axes, `layer0` where it differs, the results."""
+    axes = _axes(cells)
+    treated = ["layer0"] if len({row.get("layer0") for row in rows} - {None}) > 1 and "layer0" not in axes else []
     factor, unit = time_unit([row.get("epoch_seconds") for row in rows])
     sure = any(row.get("epoch_low_seconds") for row in rows)
     lines = []
-    for cell, row in list(zip(cells, rows, strict=True))[:SHOWN_ROWS]:
-        place = [str(row["method"] if key == "method" else cell.axes.get(key, DASH)) for key in axes]
+    for at, (cell, row) in enumerate(list(zip(cells, rows, strict=True))[:SHOWN_ROWS]):
+        method = f"{row['method']} {UNLIKE}" if at in apart else row["method"]
+        place = [str(method if key == "method" else cell.axes.get(key, DASH)) for key in axes]
+        place += [str(row.get(name) or DASH) for name in treated]
         seconds, speedup = row.get("epoch_seconds"), row["speedup"]
         numbers = [significant(seconds * factor if seconds else None), f"{speedup:.2f}x" if speedup else DASH]
         if sure:
@@ -283,10 +320,10 @@ def _table(cells: list[Cell], rows: list[dict[str, Any]]) -> Any:
             numbers.append(gain_text(row["speedup_low"], row["speedup_high"]))
         numbers += [megabytes(row.get("bytes_per_epoch")), percent(row.get("test")), row["state"]]
         lines.append([*place, *numbers])
-    names = [key.removeprefix("cluster.") for key in axes]
+    names = [key.removeprefix("cluster.") for key in [*axes, *treated]]
     interval = ["90 %"] if sure else []
     headings = [*names, f"epoch {unit}", *interval, "speed-up", *interval, "MB", "test", "state"]
-    return table("", headings, lines, left=len(axes))
+    return table("", headings, lines, left=len(names))
 
 
 def _write(rows: list[dict[str, Any]], out: Path) -> list[Path]:

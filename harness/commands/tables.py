@@ -144,7 +144,7 @@ def comparison_report(rows: Sequence[dict[str, Any]]) -> list[Table | str]:
     from harness.running.summary import UNLIKE, standing_apart
 
     common, apart = standing_apart(rows)
-    columns = [name for name in ROW_SETTINGS if name not in BELOW and _values(rows, name)[1:]]
+    columns = columns_of(rows)
     factor, unit = time_unit([row["epoch_seconds"] for row in rows])
     shown = [name for name in (*COMPONENTS, "hidden") if any(row[f"{name}_seconds"] for row in rows)]
     sure = any(row["epoch_low_seconds"] is not None for row in rows)
@@ -162,23 +162,32 @@ def comparison_report(rows: Sequence[dict[str, Any]]) -> list[Table | str]:
     interval = ["90 %"] if sure else []
     headings = ["method", *(HEADINGS.get(name, name) for name in columns), f"epoch {unit}", *interval, *shown]
     made = table("", [*headings, "speed-up", *interval, "MB", "test", "peak MB"], lines, left=1 + len(columns))
+    scores = {row["score"] for row in rows}
+    score = scores.pop() if len(scores) == 1 else "score (accuracy, or micro-F1 where nodes have several labels)"
     reading = (
         f"per epoch: {unit} (median; components sum to the epoch, hidden runs behind compute), MB sent by all ranks "
-        "(mean); test accuracy at the best validation; peak memory of the fullest rank; "
-        "speed-up against the first method, same mode"
+        f"(mean); test {score} at the best validation; peak memory of the fullest rank; "
+        "speed-up against the first method of the same mode, graph, model, parts and cluster"
         + ("; 90 %: intervals of predictions, of speed-ups with the same errors of both" if sure else "")
     )
     which = f"all rows but {UNLIKE}" if apart else "all rows"
     return [f"{which}: {said_once(rows, columns)}", made, reading, *unlike_lines(rows, common, apart)]
 
 
-def said_once(rows: Sequence[dict[str, Any]], columns: Sequence[str] = ()) -> str:
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Settings that differ between rows, without those that are said below the table. The cluster is one of them also
+    where some rows have none."""
+    found = [name for name in ROW_SETTINGS if name not in BELOW and _values(rows, name)[1:]]
+    return [*found, "cluster"] if len({row["cluster"] for row in rows}) > 1 and "cluster" not in found else found
+
+
+def said_once(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> str:
     """The settings that all rows share, or the most of them, those in `columns` left out."""
     shared = {name: _values(rows, name)[:1] for name in ROW_SETTINGS if name not in columns}
     return "; ".join(ROW_SETTINGS[name].format(*values) for name, values in shared.items() if values)
 
 
-def _values(rows: Sequence[dict[str, Any]], name: str) -> list[Any]:
+def _values(rows: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
     """The values of a setting, the most common one first; None, where it does not apply, is none."""
     return [value for value, _ in Counter(row[name] for row in rows if row[name] is not None).most_common()]
 
@@ -277,12 +286,14 @@ def _byte_table(counts: dict[str, Any]) -> Table:
 
 
 def _outcome_table(record: dict[str, Any]) -> Table:
-    summary, last = record["summary"], record["epochs"][-1]
+    from harness.running.summary import score_name
+
+    summary, last, score = record["summary"], record["epochs"][-1], score_name([record])
     rows = [
         ["final loss", "-" if summary["final_loss"] is None else f"{summary['final_loss']:.4f}"],
-        ["train accuracy, last", percent(last["train"])],
-        ["validation accuracy, best", percent(summary["best_val"])],
-        ["test accuracy at best validation", percent(summary["test_at_best_val"])],
+        [f"train {score}, last", percent(last["train"])],
+        [f"validation {score}, best", percent(summary["best_val"])],
+        [f"test {score} at best validation", percent(summary["test_at_best_val"])],
     ]
     memory = last["peak_memory"]
     rows += [[f"peak memory, rank {rank}", byte_text(count) if count else "-"] for rank, count in enumerate(memory[:8])]

@@ -67,7 +67,8 @@ def _add_recordings(parser: argparse.ArgumentParser) -> None:
         help="numbers of ranks of the page with sliders, that is of serve or --html (default: --parts)",
     )
     scores = (
-        "folder of results of these methods, whose test scores the page with sliders (serve, --html) draws against time"
+        "folder of results: test scores of these methods on the same graph, split, model and number of ranks, "
+        "which the page with sliders (serve, --html) draws against time"
     )
     parser.add_argument("--results", type=Path, metavar="DIR", help=scores)
     parser.add_argument(

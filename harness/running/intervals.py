@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from harness.running.alike import group_names, groups_of, likeness
+
 SHARE = 0.9
 """Probability with which an interval holds the value."""
 
@@ -69,12 +71,13 @@ def interval_in(record: Mapping[str, Any], name: str = "epoch") -> tuple[float, 
 def speedup_interval(record: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[float, float] | None:
     """How many times as fast an epoch of `record` is as one of `base` (`ratio_ends`).
 
-    None where one of them has no interval, or their draws are not those of the same inputs.
+    None where one of them has no interval, they are not alike in all but the method (`alike.likeness`), or their draws
+    are not those of the same inputs.
     """
     mine, others = record["facts"].get("interval"), base["facts"].get("interval")
     if mine is None or others is None or mine["replays"] != others["replays"]:
         return None
-    if record["facts"].get("cluster") != base["facts"].get("cluster"):
+    if record["facts"].get("cluster") != base["facts"].get("cluster") or likeness(record) != likeness(base):
         return None
     seconds = [each["summary"]["epoch_seconds"] for each in (base, record)]
     return ratio_ends(np.asarray(others["ratios"]) * seconds[0] / (np.asarray(mine["ratios"]) * seconds[1]))
@@ -82,16 +85,22 @@ def speedup_interval(record: Mapping[str, Any], base: Mapping[str, Any]) -> tupl
 
 def order_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
     """What intervals allow to say about the order of predicted methods that run to their end (one that does not fit its
-    devices is not faster), each beside the next slower one."""
+    devices is not faster), each beside the next slower one of the same graph, model, cluster and number of parts.
+
+    Where these differ between runs, every line begins with those of its own.
+    """
     known = [
         r for r in records if r["state"] == "done" and r["facts"].get("interval") and r["summary"]["epoch_seconds"]
     ]
-    ranked = sorted(known, key=lambda record: float(record["summary"]["epoch_seconds"]))
+    groups = groups_of(known)
     lines = []
-    for fast, slow in zip(ranked, ranked[1:], strict=False):
-        found = speedup_interval(fast, slow)
-        if found is not None:
-            lines.append(order_text(str(fast["config"]["method"]), str(slow["config"]["method"]), found))
+    for name, group in zip(group_names(groups), groups, strict=True):
+        ranked = sorted(group, key=lambda record: float(record["summary"]["epoch_seconds"]))
+        for fast, slow in zip(ranked, ranked[1:], strict=False):
+            first, second = (str(each["config"]["method"]) for each in (fast, slow))
+            found = speedup_interval(fast, slow)
+            if found is not None and first != second:  # else one method that was run twice
+                lines.append(f"{name}: " * bool(name) + order_text(first, second, found))
     return lines
 
 

@@ -54,7 +54,10 @@ class RankResult(msgspec.Struct):
 
 @dataclass
 class Result:
-    """One run in the schema of the result file. Seconds, bytes; accuracies are fractions in [0, 1]."""
+    """One run in the schema of the result file. Seconds, bytes; scores are fractions in [0, 1].
+
+    Scores are accuracies, or micro-F1 where nodes have several labels (`graph["multilabel"]`).
+    """
 
     config: RunConfig
     state: str

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from harness.rank import COMPONENTS
+from harness.running.alike import bases_of, place_of, preset_notes
 from harness.running.intervals import interval_in, interval_note, speedup_interval
 
 SECONDS = ("epoch", *COMPONENTS, "hidden")
@@ -19,7 +20,8 @@ UNLIKE = "*"
 
 
 def row_of(record: dict[str, Any]) -> dict[str, Any]:
-    """A result record in one row: seconds and bytes per epoch, accuracies in [0, 1], peak bytes of the fullest rank.
+    """A result record in one row: seconds and bytes per epoch, scores in [0, 1] (`score` says which, accuracy or
+    micro-F1), peak bytes of the fullest rank.
 
     Keys are always the same; values that a run does not have are None (seconds in loopback, accuracy of shapes).
     """
@@ -46,7 +48,7 @@ def settings_of_run(record: dict[str, Any]) -> dict[str, Any]:
     return {
         "method": config["method"],
         "mode": config["mode"],
-        "cluster": config["cluster"] if config["mode"] == "sim" else None,
+        "cluster": place_of(record),
         "dataset": record["graph"].get("name", config["dataset"]),
         "model": config["model"],
         "layers": config["layers"],
@@ -55,7 +57,14 @@ def settings_of_run(record: dict[str, Any]) -> dict[str, Any]:
         "layer0": record["facts"].get("layer0"),
         "order": layer_orders(record["facts"].get("orders", ())),
         "norm": config["norm"],
+        "score": score_name([record]),
     }
+
+
+def score_name(records: Iterable[Mapping[str, Any]]) -> str:
+    """What scores of runs are: micro-F1 where nodes have several labels, else accuracy; "score" for some of both."""
+    found = {"micro-F1" if record["graph"].get("multilabel") else "accuracy" for record in records}
+    return found.pop() if len(found) == 1 else "score"
 
 
 def layer_orders(orders: Sequence[str]) -> str | None:
@@ -67,14 +76,15 @@ def layer_orders(orders: Sequence[str]) -> str | None:
 
 
 def comparison(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of several runs with `speedup`: epoch time of the first method in the same mode over this one's; and
-    its interval where both are predicted."""
+    """The rows of several runs with `speedup`: the epoch time of the first run that this one may be compared with
+    (`alike.bases_of`, whose run id is `base`) over this one's; and its interval where both are predicted."""
     rows = [row_of(record) for record in records]
-    for row, record in zip(rows, records, strict=True):
-        base = next(r for r in records if r["config"]["mode"] == row["mode"])
-        first = base["summary"]["epoch_seconds"]
+    for row, record, base in zip(rows, records, bases_of(records), strict=True):
+        first = None if base is None else base["summary"]["epoch_seconds"]
         row["speedup"] = first / row["epoch_seconds"] if first and row["epoch_seconds"] else None
-        row["speedup_low"], row["speedup_high"] = speedup_interval(record, base) or (None, None)
+        ends = None if base is None else speedup_interval(record, base)
+        row["speedup_low"], row["speedup_high"] = ends or (None, None)
+        row["base"] = None if base is None else base["run_id"]
     return rows
 
 
@@ -96,6 +106,20 @@ def standing_apart(rows: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], d
     return common, apart
 
 
+def unlike_their_bases(rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+    """For every row (by number) that has another treatment than the row which its speed-up is over (`base`), what it
+    has, and the other has not."""
+    known = {row["run_id"]: row for row in rows}
+    apart = {}
+    for at, row in enumerate(rows):
+        other = known.get(row.get("base"), row)
+        pairs = {name: (row.get(name), other.get(name)) for name in TREATMENTS}
+        own = [f"{name} {a}, not {b}" for name, (a, b) in pairs.items() if None not in (a, b) and a != b]
+        if own:
+            apart[at] = ", ".join(own)
+    return apart
+
+
 def notes_of(record: dict[str, Any]) -> list[str]:
     """Notes on the numbers: stand-ins, the input layer, assumptions, and quantities that were not measured."""
     config, facts = record["config"], record["facts"]
@@ -112,6 +136,8 @@ def notes_of(record: dict[str, Any]) -> list[str]:
         notes.append("loopback: all ranks in one process, without a clock; use --mode sim or --mode real for times")
     if "shared_cores" in facts:
         notes.append(f"times are worth little: {facts['shared_cores']}")
+    if config["mode"] == "sim":
+        notes += preset_notes(config["cluster"])
     if config["shapes_only"]:
         notes.append("shapes only: no numbers were computed, so there is no accuracy")
     if record["message"]:

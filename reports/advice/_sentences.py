@@ -63,7 +63,7 @@ def what_to_run(
     gains = [*_gain(chosen, made, drawn)]
     if gains:
         said.append(f"It takes {_listed(gains)}.")
-    said.append(_accuracy(chosen, within))
+    said.append(_lost(chosen, within, metric))
     if chosen.cost is not None:
         cheapest = min(
             (each for each in made if each.possible and each.cost is not None), key=lambda each: each.cost or 0
@@ -111,13 +111,14 @@ def _span_text(span: tuple[float, float] | None) -> str:
     return "" if span is None else f" (90 %: {seconds_text(span[0])} to {seconds_text(span[1])})"
 
 
-def _accuracy(chosen: CandidateOutcome, within: float) -> str:
+def _lost(chosen: CandidateOutcome, within: float, metric: str) -> str:
+    head = metric[0].upper() + metric[1:]
     if chosen.keeps == "exact":
-        return "Accuracy: it trains exactly, so nothing is lost beside one device."
+        return f"{head}: it trains exactly, so nothing is lost beside one device."
     assert chosen.difference is not None
     low, high = chosen.difference.interval()
     return (
-        f"Accuracy: {chosen.difference.mean:+.2f} points of test score beside exact training "
+        f"{head}: {chosen.difference.mean:+.2f} points of test score beside exact training "
         f"(95 % interval {low:+.2f} to {high:+.2f}, {chosen.difference.count} paired seeds), "
         f"of which {-within:+g} were allowed."
     )

@@ -65,7 +65,7 @@ def advice_figure(
             _scatter(panels[1], placed, looks, "cost")
         _curves(panels[-1], curves, looks, target)
         panels[0].set_ylabel("test score (%); bars: 95 %, beside exact")
-        panels[0].set_title("Accuracy against time to the target", loc="left")
+        panels[0].set_title("Test score against time to the target", loc="left")
         named = {look["label"]: panels[0].plot([], [], linestyle="none", **_marker(look))[0] for look in looks.values()}
         front = panels[0].plot([], [], color="#404040", linewidth=0.8, linestyle="--")[0]
         star = panels[0].plot([], [], linestyle="none", marker="o", markersize=9, mfc="none", mec="#D00000")[0]

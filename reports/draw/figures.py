@@ -20,7 +20,9 @@ from matplotlib.patches import Patch
 
 from harness.console import percent, significant, time_unit
 from harness.rank import COMPONENTS
+from harness.running.alike import place_of
 from harness.running.intervals import interval_in
+from harness.running.summary import score_name
 
 Record = dict[str, Any]
 
@@ -63,7 +65,6 @@ STYLE: Any = {
 }
 INCHES = 7.2  # inches: two columns of a paper
 CAPTION_COLUMNS = 150
-METHOD_LEGEND = "test accuracy at the best validation"
 VARIANTS = (0.0, 0.45, -0.45, 0.62, -0.65)  # share of white in the colours of a method's variants; negative: of black
 
 
@@ -97,20 +98,34 @@ def breakdown_figure(records: Sequence[Record]) -> Figure:
         left, right = plots.subplots(1, 2, width_ratios=(1.25, 1))
         upper.legend(handles=_breakdown(left, timed), loc="center", ncols=9, columnspacing=1.4, frameon=False)
         lines = _accuracy(right, timed)
-        lower.legend(handles=lines, loc="upper center", ncols=columns, frameon=False, title=METHOD_LEGEND)
+        legend = f"test {score_name(timed or records)} at the best validation"
+        lower.legend(handles=lines, loc="upper center", ncols=columns, frameon=False, title=legend)
     return figure
 
 
 def _caption(records: Sequence[Record]) -> str:
-    """Settings common to all runs, and the notes of their graph (a stand-in is named in every output)."""
-    config, graph = records[0]["config"], records[0]["graph"]
-    ranks = " or ".join(dict.fromkeys(str(record["config"]["parts"]) for record in records))
-    inputs = " or ".join(dict.fromkeys(str(record["facts"].get("layer0")) for record in records))
-    head = (
-        f"{graph['name']}; {config['model']} {config['layers']} x {config['hidden']}, {config['order']}; "
-        f"{ranks} ranks; layer0 = {inputs}"
-    )
-    return "\n".join(fill(line, CAPTION_COLUMNS) for line in (head, *graph["notes"]))
+    """Settings of the runs, where they ran, and the notes of their graphs (a stand-in is named in every output)."""
+    configs, graphs = [record["config"] for record in records], [record["graph"] for record in records]
+    models = (f"{c['model']} {c['layers']} x {c['hidden']}, {c['order']}" for c in configs)
+    places = (f"{c['mode']} {place}" for r, c in zip(records, configs, strict=True) if (place := _place(r)))
+    told = [
+        _either(graph["name"] for graph in graphs), _either(models), f"{_either(c['parts'] for c in configs)} ranks",
+        f"layer0 = {_either(record['facts'].get('layer0') for record in records)}",
+        ", ".join(dict.fromkeys(places)),
+    ]  # fmt: skip
+    notes = dict.fromkeys(str(note) for graph in graphs for note in graph["notes"])
+    return "\n".join(fill(line, CAPTION_COLUMNS) for line in ("; ".join(filter(None, told)), *notes))
+
+
+def _either(values: Iterable[object]) -> str:
+    return " or ".join(dict.fromkeys(map(str, values)))
+
+
+def _place(record: Record) -> str:
+    """Where a run with a clock had its ranks, as `sim on cluster NAME` and `real on this machine` say it."""
+    place = place_of(record)
+    modelled = record["config"]["mode"] == "sim"
+    return "" if place is None else f"on {'cluster ' * modelled}{place}"
 
 
 def method_colours(methods: Iterable[str]) -> dict[str, tuple[float, float, float]]:
@@ -198,7 +213,8 @@ def _bar_label(records: Sequence[Record], at: int) -> str:
 
 def _accuracy(axes: Axes, records: Sequence[Record]) -> list[Line2D]:
     """Draw test accuracy against the training seconds that led to it; returns the legend's entries."""
-    axes.set_title("Test accuracy over training time", loc="left")
+    score = score_name(records)
+    axes.set_title(f"Test {score} over training time", loc="left")
     curves = [(record, *_curve(record)) for record in records]
     curves = [curve for curve in curves if curve[1]]
     if not curves:
@@ -221,7 +237,7 @@ def _accuracy(axes: Axes, records: Sequence[Record]) -> list[Line2D]:
         )
     axes.set_xlim(left=0)
     axes.set_xlabel(f"training time ({unit})")
-    axes.set_ylabel("test accuracy (%)")
+    axes.set_ylabel(f"test {score} (%)")
     axes.grid(axis="y", linewidth=0.4, color="#E0E0E0")
     axes.set_axisbelow(True)
     final = {record["config"]["method"]: record["summary"]["test_at_best_val"] for record, _, _ in curves}

@@ -375,14 +375,15 @@ function drawTopology(found) {
 }
 
 function drawAccuracy() {
-  if (!DATA.scores.length) return;
-  at("accuracy-section").hidden = false;
   const shown = shownMethods();
-  const traces = DATA.scores.filter((run) => shown.includes(run.method)).map((run) => {
+  const fitting = DATA.scores.filter((run) => run.ranks === state.ranks && shown.includes(run.method));
+  at("accuracy-section").hidden = !fitting.length;
+  if (!fitting.length) return;
+  const traces = fitting.map((run) => {
     const seconds = rows.find((row) => row.method === run.method).seconds.epoch;
     return { type: "scatter", mode: "lines", name: run.method, x: run.epochs.map((epoch) => epoch * seconds), y: run.scores.map((score) => 100 * score), line: { color: DATA.lines[shown.indexOf(run.method) % DATA.lines.length], width: 2 } };
   });
-  Plotly.react("accuracy", traces, layout({ height: 320, xaxis: grid({ title: { text: "seconds of training" }, rangemode: "tozero" }), yaxis: grid({ title: { text: "test accuracy (%)" } }) }), CONFIG);
+  Plotly.react("accuracy", traces, layout({ height: 320, xaxis: grid({ title: { text: "seconds of training" }, rangemode: "tozero" }), yaxis: grid({ title: { text: `test ${DATA.score} (%)` } }) }), CONFIG);
 }
 
 /* ---- a change of state: the newest wins ---- */

@@ -62,6 +62,47 @@ def test_runs_and_comparisons(tmp_path: Path) -> None:
     assert len(loaded.left_out) == 1 and "other.json" in loaded._repr_html_()
 
 
+def test_results_of_other_graphs_and_models_are_not_compared(tmp_path: Path) -> None:
+    """A folder may hold anything; a speed-up is over a run that differs in its method alone."""
+    other = TINY.data.dataset.replace("120", "400")
+    for changes in ({}, {"hidden": 64}, {"dataset": other}):
+        harness.run(TINY, mode="sim", method="vanilla", out=tmp_path, quiet=True, replays=8, **changes)
+    harness.run(TINY, mode="sim", method="sylvie-s", hidden=64, out=tmp_path, quiet=True, replays=8)
+    loaded = harness.load_results(tmp_path)
+    frame = loaded.frame()
+    assert list(frame["speedup"][:3]) == [1.0, 1.0, 1.0] and list(frame["base"][:3]) == list(frame["run_id"][:3])
+    assert frame["base"][3] == frame["run_id"][1]
+    assert frame["speedup"][3] == pytest.approx(frame["epoch_seconds"][1] / frame["epoch_seconds"][3])
+    (order,) = loaded.order
+    assert order.startswith(f"{other}, hidden 64: ") or order.split(": ")[0].endswith("hidden 64")
+    said = "runs differ in dataset, hidden: speed-ups and orders are between runs with the same of these"
+    assert said in str(loaded) and said in loaded._repr_html_()
+    caption = loaded.plot()._suptitle.get_text()  # type: ignore[attr-defined]
+    assert "gcn 2 x 16" in caption and "gcn 2 x 64" in caption and other in caption, "the figure is of all of them"
+
+
+def test_scores_of_several_labels_are_called_micro_f1(tmp_path: Path) -> None:
+    graph = "synthetic:nodes=120,degree=6,classes=3,features=8,multilabel=1"
+    found = harness.compare("vanilla,sylvie-s", TINY, dataset=graph, mode="sim", out=tmp_path, quiet=True, replays=0)
+    one = harness.run(TINY, dataset=graph, method="vanilla", mode="sim", out=tmp_path, quiet=True, replays=0)
+    assert set(found.frame()["score"]) == {"micro-F1"} and one.summary["score"] == "micro-F1"
+    figure = found.plot()
+    texts = [*(axes.get_title(loc="left") for axes in figure.axes), *(axes.get_ylabel() for axes in figure.axes)]
+    texts += [text.get_text() for part in figure.subfigs for text in (leg.get_title() for leg in part.legends)]
+    shown = " ".join([str(found), str(one), *texts])
+    for words in (
+        "test micro-F1 at the best validation",
+        "test micro-F1 at best validation",
+        "train micro-F1, last",
+        "Test micro-F1 over training time",
+        "test micro-F1 (%)",
+    ):
+        assert words in shown
+    assert "accuracy" not in shown
+    plain = harness.run(TINY, method="vanilla", mode="sim", out=tmp_path, quiet=True, replays=0)
+    assert plain.summary["score"] == "accuracy" and "train accuracy, last" in str(plain)
+
+
 def test_settings_come_in_mappings_paths_and_numpy_numbers(tmp_path: Path) -> None:
     graph = {"dataset": TINY.data.dataset, "eval-every": 1}
     one = harness.run(graph, epochs=np.int64(2), lr=np.float32(0.5), out=tmp_path, quiet=True)

@@ -77,6 +77,14 @@ def test_figure_names_every_method_and_the_stand_in(pair: list[dict[str, Any]], 
     assert "3.00" in found, "the median of 2, 3 and 4 s at the end of the bar; the first epoch is left out"
 
 
+def test_figure_says_where_runs_were_and_all_of_their_settings(tmp_path: Path) -> None:
+    runs = [record("vanilla", "sim"), record("vanilla", "real"), record("vanilla", "loopback")]
+    runs[0]["config"] |= {"cluster": "ethernet-10g", "hidden": 64}
+    (caption,) = (text for text in texts(breakdown_and_accuracy(runs, tmp_path / "f")[1]) if text.startswith("toy; "))
+    assert "gcn 2 x 64" in caption and "or gcn 2 x 16" in caption
+    assert caption.endswith("; sim on cluster ethernet-10g, real on this machine"), "loopback has no clock and no bar"
+
+
 def test_figure_is_repeatable_and_its_picture_is_not_blank(pair: list[dict[str, Any]], tmp_path: Path) -> None:
     first, second = (breakdown_and_accuracy(pair, tmp_path / name) for name in ("one", "two"))
     assert first[1].read_bytes() == second[1].read_bytes()

@@ -56,6 +56,35 @@ def test_compare_says_what_intervals_allow() -> None:
     )
 
 
+def test_measured_rows_are_not_said_to_be_on_the_modelled_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ethernet beside the loopback of this machine: the table says which is which, and that it is no model's error."""
+    compare = ["compare", "--methods", "vanilla", "--modes", "sim,real", *GRAPH, "--epochs", "2", "--out", "runs"]
+    assert cli.main([*compare, "--replays", "0", "--json", "found.json"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "ethernet-1g" not in lines[0] and lines[0].startswith("all rows: ")
+    text = "\n".join(lines)
+    assert "warning: predicted rows are of cluster ethernet-1g, measured ones of this machine" in text.replace(
+        "  ", " "
+    )
+    rows = json.loads(Path("found.json").read_text())
+    assert [row["cluster"] for row in rows["rows"]] == ["ethernet-1g", "this machine"] and len(rows["warnings"]) == 1
+    (heading,) = (line for line in lines if line.strip().startswith("method"))
+    assert "cluster" in heading
+    assert any("vanilla" in line and "this machine" in line for line in lines)
+    svg = Path("runs/comparison/figure.svg").read_text()
+    assert "sim on cluster ethernet-1g" in svg and "real on this machine" in svg
+
+
+def test_the_default_cluster_is_said_to_be_another_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    run = ["run", *GRAPH[:-2], "--mode", "sim", "--epochs", "2", "--replays", "0"]
+    assert cli.main(run) == 0
+    assert "cluster local: a model of one virtual machine with 2 cores, not of this machine" in capsys.readouterr().out
+    assert cli.main(["explain", *GRAPH[:-2], "--replays", "8"]) == 0
+    assert "cluster local: a model of one virtual machine" in capsys.readouterr().out
+    assert cli.main([*run, "--cluster", "ethernet-1g"]) == 0
+    assert "not of this machine" not in capsys.readouterr().out
+
+
 def test_what_if_has_bands() -> None:
     argv = ["--methods", "vanilla,sylvie-s:bits=1", "--points", "3", "--out", "out", "--json", "found.json"]
     assert cli.main(["what-if", *argv, *GRAPH, "--bandwidth", "nic=10Mb/s..10Gb/s", *FEW]) == 0

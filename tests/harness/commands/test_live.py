@@ -15,11 +15,13 @@ import pandas as pd
 import pytest
 from starlette.testclient import TestClient
 
+import harness
 from harness import cli
 from harness.commands.arguments import parse_arguments
-from harness.commands.live import Opened, opened
+from harness.commands.live import Opened, opened, page_content
 from harness.commands.serve import application
 from harness.errors import InputError
+from reports.live import live_page
 from tests.support.browser import Tab, browser, open_page
 
 FLAGS = ["--dataset", "synthetic:nodes=400,degree=6,classes=4,features=8", "--cluster", "ethernet-1g", "--parts", "2"]
@@ -193,6 +195,55 @@ def test_damaged_results_are_named_on_the_page(
     made = opened(parse_arguments(words))
     assert [one["method"] for one in made.scores] == ["vanilla"]
     assert [note for note in made.notes if "broken.json" in note]
+
+
+def test_scores_are_of_the_same_graph_model_and_number_of_ranks(folder: Path, tmp_path: Path) -> None:
+    """The others are named with what differs; of several that fit the page has the longest, and says so."""
+
+    def train(method: str, **settings: Any) -> str:
+        given = {"dataset": FLAGS[1], "parts": 2, "epochs": 2, "eval_every": 1, **settings}
+        return harness.run(given, method=method, out=tmp_path, quiet=True).path.name
+
+    longest = train("vanilla", epochs=3, seed=1)
+    train("vanilla")
+    unlike = {
+        "hidden 32 (here 16)": train("vanilla", hidden=32),
+        "parts 4 (here 2 or 3)": train("vanilla", parts=4),
+        "graph synthetic:nodes=400,degree=6,classes=4,features=8,seed=5": train(
+            "vanilla", dataset=f"{FLAGS[1]},seed=5"
+        ),
+    }
+    train("pipegcn", hidden=32)  # no method of the page
+    words = ["serve", *METHODS, *FLAGS, "--quiet", "--out", str(folder), "--results", str(tmp_path)]
+    made = opened(parse_arguments(words))
+    (line,) = made.scores
+    assert (line["method"], line["ranks"], list(line["epochs"])) == ("vanilla", 2, [1, 2, 3])
+    notes = [note for note in made.notes if note.startswith("left out")]
+    assert len(notes) == 3 and not any("pipegcn" in note for note in notes)
+    for why, name in unlike.items():
+        assert [note for note in notes if f"vanilla: {why}" in note and f"({name})" in note], (why, notes)
+    (several,) = (note for note in made.notes if "results of vanilla" in note)
+    assert (
+        several.startswith("2 results of vanilla on 2 ranks fit") and longest[:12] in several and "epochs 3" in several
+    )
+    train("vanilla", parts=3)
+    found = opened(parse_arguments(words)).scores
+    assert [each["ranks"] for each in found] == [2, 3], "a line for every number of ranks"
+
+
+def test_a_folder_of_other_graphs_alone_is_refused(folder: Path, tmp_path: Path) -> None:
+    harness.run(dataset=f"{FLAGS[1]},seed=5", method="vanilla", epochs=1, out=tmp_path, quiet=True)
+    words = ["serve", *METHODS, *FLAGS, "--quiet", "--out", str(folder), "--results", str(tmp_path)]
+    with pytest.raises(InputError, match=r"is of this graph, model and number of ranks; left out .*seed=5"):
+        opened(parse_arguments(words))
+
+
+def test_scores_of_several_labels_are_micro_f1(tmp_path: Path) -> None:
+    graph = "synthetic:nodes=200,degree=6,classes=4,features=8,multilabel=1"
+    flags = ["--dataset", graph, "--cluster", "ethernet-1g", "--parts", "2", "--replays", "0", "--quiet"]
+    made = opened(parse_arguments(["serve", "--methods", "vanilla", *flags, "--out", str(tmp_path)]))
+    assert made.score == "micro-F1" and page_content(made)["score"] == "micro-F1"
+    assert "test ${DATA.score} (%)" in live_page(page_content(made), "")
 
 
 def test_a_missing_library_is_named(made: Opened, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,6 +206,31 @@ def test_a_method_on_one_part_is_the_base_for_any_number_of_parts(
     assert shown.replace("│", " ").split()[:2] == ["single", "1"]
 
 
+def test_unlike_treatments_are_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A speed-up over a method that aggregates its input once says so; between models nothing is compared."""
+    path, out = tmp_path / "s.toml", tmp_path / "out"
+    shared = f'[run]\n{TINY}mode = "sim"\ncluster = "ethernet-10g"\n'
+    path.write_text(f'{shared}[grid]\nmethod = ["vanilla", "ec-graph", "sylvie-s"]\nmodel = ["gcn", "gat"]\n')
+    assert main(path, "--out", out, "--jobs", 1, "--replays", 0) == 0
+    printed = capsys.readouterr().out
+    frame = pd.read_csv(out / "sweep.csv").set_index(["method", "model"])
+    assert frame.loc[("vanilla", "gcn"), "layer0"] != frame.loc[("ec-graph", "gcn"), "layer0"]
+    assert frame.loc[("ec-graph", "gcn"), "base"] == frame.loc[("vanilla", "gcn"), "run_id"]
+    rows = [
+        line.split() for line in printed.splitlines() if line.split()[:1] in (["vanilla"], ["ec-graph"], ["sylvie-s"])
+    ]
+    marked = [(row[0], row[2] if row[1] == "*" else row[1]) for row in rows if "*" in row]
+    assert marked == [("ec-graph", "gcn")], "vanilla with attention differs from vanilla without, but not from its base"
+    assert "layer0" in next(line for line in printed.splitlines() if line.strip().startswith("method"))
+    flat = " ".join(printed.split())
+    assert "* not treated as the method that its speed-up is over: ec-graph: layer0 cache, not precompute" in flat
+    assert "all rows but *: " in flat and "note: stand-in" in flat
+    path.write_text(f'{shared}[grid]\nmethod = ["vanilla", "sylvie-s"]\n')
+    assert main(path, "--out", out, "--jobs", 1, "--replays", 0) == 0
+    flat = " ".join(capsys.readouterr().out.split())
+    assert "all rows: " in flat and "layer0 precompute" in flat and "not treated" not in flat
+
+
 def test_a_failing_cell_does_not_stop_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, out = tmp_path / "s.toml", tmp_path / "out"
     path.write_text(f"[run]\n{TINY}\n[grid]\nparts = [2, 500, 3]\n")
