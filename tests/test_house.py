@@ -28,7 +28,7 @@ ENTRIES = {"harness/cli.py", "harness/__main__.py", "real/__main__.py", "harness
 """What a command line or `import harness` starts: may call the roof, the last one only when a function is used."""
 FLOORS = {
     "harness": (
-        ("errors", "lazily"),
+        ("errors", "lazily", "numbers"),
         ("keys",),
         ("effects", "config", "registry"),
         ("traffic", "machine", "kernels"),

@@ -20,10 +20,11 @@ import torch
 from torch import distributed
 
 from harness.commands.tables import table
-from harness.console import byte_text, show, stdout
+from harness.console import show, stdout
 from harness.datasets import data_folder
 from harness.errors import InputError
 from harness.machine import HERE, cache_root, core_count, kept_calibration, leftovers, remove_leftover
+from harness.numbers import byte_text
 from real.lab import remove as remove_namespaces
 from real.lab import stale as stale_namespaces
 
