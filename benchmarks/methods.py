@@ -22,10 +22,11 @@ from typing import Any, Literal
 from rich.table import Table
 
 from harness.config import RunConfig
-from harness.console import duration, stdout
+from harness.console import stdout
 from harness.errors import HaloscopeError
 from harness.machine import Died, map_on_processes
 from harness.methods.registry import typical_methods
+from harness.numbers import duration
 from harness.running import run
 from reports.statistics import estimate
 

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import torch
 from rich.table import Table
 
-from harness.console import significant, stdout
+from harness.console import stdout
+from harness.numbers import significant
 from reports.bns_gcn._variances import BUDGETS, Variance, measured
 
 GRAPHS = ("amazon_computers", "coauthor_physics", "facebook_pages", "github_social", "mnist_knn15")

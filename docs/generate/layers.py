@@ -4,7 +4,7 @@ from __future__ import annotations
 
 FLOORS = {
     "harness": (
-        ("errors", "lazily", "steps", "user_cache"),
+        ("errors", "lazily", "numbers", "steps", "user_cache"),
         ("keys",),
         ("effects", "config", "registry"),
         ("traffic", "machine", "kernels"),

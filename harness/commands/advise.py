@@ -23,8 +23,9 @@ from harness.commands.flag_numbers import whole_numbers
 from harness.commands.questionnaire import ask_for_cluster
 from harness.commands.tables import table
 from harness.config import check
-from harness.console import DASH, duration, megabytes, show, significant, stderr, time_unit
+from harness.console import show, stderr
 from harness.errors import InputError
+from harness.numbers import DASH, duration, megabytes, significant, time_unit
 from harness.running.engines import CellEngine, LocalProcesses, opened_engine
 from harness.running.sweep import seconds_of
 from reports.advice import Advice, CandidateOutcome, Question, Tell, make_advice

@@ -12,9 +12,10 @@ from rich.console import RenderableType
 from harness.commands.listing import show_list
 from harness.commands.questionnaire import ask_for_cluster
 from harness.commands.tables import table
-from harness.console import byte_text, show, significant, stderr, stdout
+from harness.console import show, stderr, stdout
 from harness.errors import InputError
 from harness.machine import HERE, calibration_folder
+from harness.numbers import byte_text, significant
 from sims.cluster import dimension_of, known_clusters, load_cluster
 from sims.device import load_device
 from sims.units import format_quantity

@@ -6,9 +6,10 @@ import argparse
 import io
 
 from harness.commands.cells import writable
-from harness.console import count_text, show, stdout
+from harness.console import show, stdout
 from harness.errors import InputError
 from harness.machine import write_atomically
+from harness.numbers import count_text
 from harness.running.results import Collected, collect
 
 

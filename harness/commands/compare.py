@@ -18,9 +18,9 @@ from harness.commands.engine_arguments import real_jobs, telling
 from harness.commands.like import unified
 from harness.commands.tables import comparison_report, note_lines
 from harness.config import Mode, RunConfig, check, in_modes
-from harness.console import duration
 from harness.errors import HaloscopeError, InputError, unknown
 from harness.machine import Died, ended_by_sigterm, write_atomically
+from harness.numbers import duration
 from harness.running import OpenedRun, open_run
 from harness.running.alike import limit_lines
 from harness.running.engines import CellEngine, opened_engine

@@ -12,7 +12,7 @@ import numpy as np
 from harness.commands.bands import Drawn, interpolated
 from harness.commands.crossings import crossover_lines, levels
 from harness.config import RunConfig
-from harness.console import byte_text
+from harness.numbers import byte_text
 from sims.cluster import varied
 from sims.study import idle_links
 from sims.uncertainty import FEWEST_REPLAYS, Draws, RecordedPrediction, inputs_of, replays_for

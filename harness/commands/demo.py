@@ -16,8 +16,9 @@ from harness.commands.cells import deliver, writable
 from harness.commands.compare import cells_of, publish, run_all
 from harness.commands.welcome import NEXT
 from harness.config import RunConfig
-from harness.console import show, significant, stderr, time_unit
+from harness.console import show, stderr
 from harness.machine import FOREIGN, HERE, KeptCalibration, kept_calibration
+from harness.numbers import significant, time_unit
 from harness.running.drift import Load, reference_seconds, watching
 from sims.uncertainty import REPLAYS
 

@@ -22,10 +22,11 @@ from torch import distributed
 
 from harness.commands.listing import show_list
 from harness.commands.tables import table
-from harness.console import byte_text, show, stdout
+from harness.console import show, stdout
 from harness.datasets import data_folder
 from harness.errors import InputError
 from harness.machine import HERE, cache_root, core_count, kept_calibration, leftovers, remove_leftover
+from harness.numbers import byte_text
 from real.lab import remove as remove_namespaces
 from real.lab import stale as stale_namespaces
 

@@ -16,8 +16,9 @@ from harness.commands.arguments import config_of, settings_given
 from harness.commands.cells import deliver, json_target, writable
 from harness.commands.tables import table
 from harness.config import RunConfig, from_record
-from harness.console import count_progress, progress_of, significant, time_unit
+from harness.console import count_progress, progress_of
 from harness.errors import InputError
+from harness.numbers import significant, time_unit
 from harness.running import results
 from harness.running.alike import preset_notes
 from harness.running.intervals import epoch_ends

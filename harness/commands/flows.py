@@ -9,8 +9,8 @@ from rich.console import RenderableType
 
 from harness.commands.cells import deliver, json_target
 from harness.commands.tables import table
-from harness.console import significant, time_unit
 from harness.errors import InputError
+from harness.numbers import significant, time_unit
 from sims.study import run_file
 
 SHOWN = 8  # transfers per scenario in the table

@@ -7,8 +7,9 @@ from typing import Any
 
 from harness.commands.tables import table
 from harness.config import parse_lab
-from harness.console import percent, show, significant, stderr, stdout
+from harness.console import show, stderr, stdout
 from harness.errors import InputError
+from harness.numbers import percent, significant
 from real import lab
 from real import lab as lab_probe
 from real import lab as namespaces

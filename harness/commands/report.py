@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.commands.engine_arguments import telling
-from harness.console import DASH, duration, percent, show, significant, stderr
+from harness.console import show, stderr
 from harness.errors import InputError
+from harness.numbers import DASH, duration, percent, significant
 from harness.running.engines import CellEngine, opened_engine
 from reports.core.claims import verdict_line
 from reports.core.context import Context

@@ -12,9 +12,9 @@ from typing import Any
 from harness.commands.arguments import config_of
 from harness.commands.cells import deliver, json_target, run_or_reuse, writable
 from harness.commands.tables import run_report
-from harness.console import byte_text, count_text, duration
 from harness.errors import InputError
 from harness.machine import ended_by_sigterm
+from harness.numbers import byte_text, count_text, duration
 from harness.running import Checkpoints, open_run, stopping
 from harness.trackers import checked_tracker, export_records, tracked_run
 from sims.uncertainty import replays_for

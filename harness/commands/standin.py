@@ -10,10 +10,11 @@ from typing import Any
 
 from harness.commands.cells import deliver, json_target, writable
 from harness.commands.tables import table
-from harness.console import DASH, duration, show, stderr
+from harness.console import show, stderr
 from harness.datasets import STANDINS, read_standin, read_standins
 from harness.errors import InputError
 from harness.machine import core_count
+from harness.numbers import DASH, duration
 from harness.running.sweep import seconds_of
 from reports import study
 

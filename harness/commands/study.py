@@ -17,8 +17,8 @@ from typing import Any
 from harness.commands.cells import deliver, json_target, writable
 from harness.commands.engine_arguments import telling
 from harness.commands.tables import table
-from harness.console import DASH, duration
 from harness.errors import InputError
+from harness.numbers import DASH, duration
 from harness.running.engines import CellEngine, opened_engine
 from harness.running.sweep import seconds_of
 from reports import study

@@ -30,10 +30,11 @@ from harness.commands.cells import (
 from harness.commands.engine_arguments import real_jobs, telling
 from harness.commands.tables import BELOW, ROW_SETTINGS, gain_text, note_lines, said_once, span_text, table
 from harness.config import RUN_SETTINGS
-from harness.console import DASH, duration, megabytes, percent, show, significant, stderr, time_unit
+from harness.console import show, stderr
 from harness.errors import HaloscopeError
 from harness.machine import Died, remove_scratch, write_atomically
 from harness.methods.registry import parse_method
+from harness.numbers import DASH, duration, megabytes, percent, significant, time_unit
 from harness.running.engines import CellEngine, opened_engine
 from harness.running.intervals import speedup_interval
 from harness.running.summary import UNLIKE, row_of, unlike_their_bases

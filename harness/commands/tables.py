@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.config import is_lab
-from harness.console import DASH, byte_text, megabytes, percent, significant, time_unit
+from harness.numbers import DASH, byte_text, megabytes, percent, significant, time_unit
 
 ROW_SETTINGS = {
     "dataset": "{}",

@@ -14,8 +14,9 @@ from typing import Any
 from harness.commands.cells import writable
 from harness.commands.tables import table
 from harness.config import RunConfig, from_record
-from harness.console import byte_text, progress_of, show, significant, stdout, time_unit
+from harness.console import progress_of, show, stdout
 from harness.errors import InputError
+from harness.numbers import byte_text, significant, time_unit
 from harness.running import OpenedRun, open_run, results
 from harness.running.trace import Trace
 from real.launch import measured_timeline as measured

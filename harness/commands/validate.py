@@ -18,8 +18,8 @@ from harness.commands.validation_cells import Validator
 from harness.commands.validation_course import Course
 from harness.commands.validation_tables import summaries
 from harness.config import RunConfig, check, is_lab
-from harness.console import duration, significant, time_unit
 from harness.errors import InputError
+from harness.numbers import duration, significant, time_unit
 from harness.running import validation
 from harness.running.sweep import seconds_of
 from harness.running.validation_study import study_rounds

@@ -8,7 +8,8 @@ from typing import Any
 
 from harness.commands.validation_cells import CellFailed, Validator
 from harness.config import RunConfig
-from harness.console import duration, show, significant, stderr, time_unit
+from harness.console import show, stderr
+from harness.numbers import duration, significant, time_unit
 from harness.running import validation
 
 

@@ -22,9 +22,9 @@ from harness.commands.recorded import assumed_notes, comma_list, configs_of, rec
 from harness.commands.tables import said_once, table, unlike_lines
 from harness.commands.what_if_arguments import BANDWIDTH
 from harness.config import RunConfig
-from harness.console import count_text, significant, time_unit
 from harness.errors import InputError
 from harness.machine import write_atomically
+from harness.numbers import count_text, significant, time_unit
 from harness.running.intervals import epoch_ends, ratio_ends
 from harness.running.summary import TREATMENTS, UNLIKE, notes_of, settings_of_run, standing_apart
 from reports.draw.what_if import what_if as draw_what_if

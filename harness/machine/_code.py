@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -231,12 +233,21 @@ def _source_of(module: str) -> Path | None:
     place = _place(top) if top else None
     if place is None:
         return None
-    if place.is_file():
-        return place if not rest and place.suffix == ".py" else None
-    path = place.joinpath(*rest)
-    if (path / "__init__.py").is_file():
-        return path / "__init__.py"
-    return path.with_suffix(".py") if rest and path.with_suffix(".py").is_file() else None
+    find = _own_source_below if top in _PROJECT else _source_below
+    found = find(str(place), tuple(rest))
+    return Path(found) if found else None
+
+
+def _source_below(place: str, rest: tuple[str, ...]) -> str:
+    """The Python file of a module by the place of its package and the names below; "" where there is none."""
+    if os.path.isfile(place):
+        return place if not rest and place.endswith(".py") else ""
+    path = os.path.join(place, *rest)
+    found = (path + os.sep + "__init__.py", path + ".py")
+    return next((each for each in found[: 1 + bool(rest)] if os.path.isfile(each)), "")
+
+
+_own_source_below = cache(_source_below)  # files of this project come and go with its versions only
 
 
 def _parsed(content: bytes, package: str) -> _File:

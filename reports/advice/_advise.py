@@ -12,10 +12,10 @@ import msgspec
 import pandas as pd
 from matplotlib.figure import Figure
 
-from harness.console import count_text
 from harness.errors import InputError
 from harness.graphs import Graph
 from harness.machine import kept_json, write_atomically
+from harness.numbers import count_text
 from reports.advice._bandwidth import BandwidthRange, deciding_link, stretches
 from reports.advice._candidates import candidates
 from reports.advice._certainty import assumed, error_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from harness.console import byte_text, count_text, significant, time_unit
+from harness.numbers import byte_text, count_text, significant, time_unit
 from reports.advice._bandwidth import BandwidthRange
 from reports.advice._candidates import EXACT, devices_text
 from reports.advice._certainty import ModelError

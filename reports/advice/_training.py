@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.console import count_text
 from harness.machine import Died
+from harness.numbers import count_text
 from harness.running.engines import LocalProcesses
 from reports.advice._candidates import EXACT
 from reports.advice._cells import Training, TrainingJob, carry_out, kept_training

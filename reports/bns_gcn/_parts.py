@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from harness.config import from_mapping
-from harness.console import significant
 from harness.datasets import PRESETS
+from harness.numbers import significant
 from harness.running import prepare
 from harness.workloads import Degrees, hash_boundary
 from reports.bns_gcn._machine import MACHINE, Halo, cut, gain_null, machine

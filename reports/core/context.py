@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config import COMMAND_DEFAULTS, RunConfig, from_mapping
-from harness.console import duration, show, stderr
+from harness.console import show, stderr
 from harness.errors import HaloscopeError, InputError
 from harness.machine import building, cache_root, write_atomically
 from harness.machine import code_version as code_version
+from harness.numbers import duration
 from harness.running import results
 from harness.workloads import is_workload, read_description
 from reports.core.inputs import Inputs

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from harness.console import DASH, significant
+from harness.numbers import DASH, significant
 from reports.core.table import COLUMNS, Item, Row, finite
 
 

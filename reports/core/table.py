@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.console import significant
+from harness.numbers import significant
 from reports.core.null_models import NULLS, Null, Skill
 from reports.statistics import estimate
 

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from harness.console import percent, significant, time_unit
+from harness.numbers import percent, significant, time_unit
 from harness.rank import COMPONENTS
 from harness.running.alike import place_of
 from harness.running.intervals import interval_in

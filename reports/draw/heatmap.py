@@ -10,7 +10,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from harness.console import byte_text, time_unit
+from harness.numbers import byte_text, time_unit
 from harness.running.trace import Message, Steps, Trace
 from reports.draw.figures import INCHES, STYLE
 

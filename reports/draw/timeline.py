@@ -13,7 +13,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from harness.console import time_unit
+from harness.numbers import time_unit
 from harness.rank import COMPONENTS
 from harness.running.trace import STREAMS, Span, Stream, Trace, lanes_of
 from reports.draw.figures import COMPONENT_COLOURS, INCHES, STYLE

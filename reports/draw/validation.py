@@ -17,8 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from harness.console import significant
 from harness.machine import write_atomically
+from harness.numbers import significant
 from harness.running.validation import VALIDATED_COMPONENTS, Verdict, verdict
 from reports.draw.figures import MARKERS, STYLE, method_colours
 

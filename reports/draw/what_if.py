@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from harness.console import time_unit
+from harness.numbers import time_unit
 from reports.draw.figures import INCHES, MARKERS, STYLE, method_colours
 
 Record = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harness.console import DASH
+from harness.numbers import DASH
 from reports.core.context import Context
 from reports.core.load import text
 from reports.core.null_models import Null

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.console import duration
 from harness.machine import Died, cache_root, run_folder
+from harness.numbers import duration
 from harness.running.engines import CellEngine, LocalProcesses
 from reports.study._cells import RunLine, Store, StudyCell, train_cell
 from reports.study._forecast import Forecast, free_memory

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from harness.numbers import byte_text
+
 CONTRIBUTORS = {
     "parameters": "model parameters",
     "optimizer": "what the optimizer makes of parameters and its own state",
@@ -195,8 +197,6 @@ class Fullest:
     contributors: dict[str, int]
 
     def __str__(self) -> str:
-        from harness.console import byte_text  # here, because it takes 0.1 s to import
-
         parts = [f"{name} {byte_text(nbytes)}" for name, nbytes in list(self.contributors.items())[:LARGEST]]
         return (
             f"rank {self.rank} needs {byte_text(self.peak)}{' in set-up' * self.setup} ({', '.join(parts)}), "

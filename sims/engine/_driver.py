@@ -20,6 +20,7 @@ from simpy.core import EmptySchedule
 from harness.effects import Background, Effect, Handle, HostCopy, Start, Wait, component_of
 from harness.errors import ProgramError
 from harness.kernels.work import CLASSES
+from harness.numbers import byte_text
 from harness.rank import Rank, random_key
 from harness.rendezvous import Rendezvous
 from harness.trampoline import Finished, Program, Stepper
@@ -91,8 +92,6 @@ class Simulation:
         ranks = self.out_of_memory
         if not ranks:
             return ""
-        from harness.console import byte_text  # here, because it takes 0.1 s to import
-
         found = f"{'1 rank does' if len(ranks) == 1 else f'{len(ranks)} ranks do'} not fit: "
         rank = max(ranks, key=lambda r: self._needed()[self.sharing[r]] / self.memory[r])
         beside = self.sharing.count(self.sharing[rank])

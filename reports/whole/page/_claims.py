@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from harness.console import DASH
+from harness.numbers import DASH
 from reports.core.claims import ClaimPlace, distinct_claims
 from reports.core.rendering import both_numbers
 from reports.core.table import OUTCOMES, Outcome, Row

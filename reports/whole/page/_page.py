@@ -9,7 +9,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from harness.console import DASH
+from harness.numbers import DASH
 from reports.core.rendering import shown_number
 from reports.core.table import CLOSE, OUTCOMES
 from reports.whole.page._anchors import NO_CLAIM, Anchors, item_anchor, slug

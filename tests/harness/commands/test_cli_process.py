@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from harness import cli, registry
-from harness.console import byte_text, count_text, significant
 from harness.methods.registry import METHODS
+from harness.numbers import byte_text, count_text, significant
 from harness.running.results import load_result
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parent.parent)}

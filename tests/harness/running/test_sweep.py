@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from harness import cli, running
 from harness.config import RunConfig
-from harness.console import duration
 from harness.errors import InputError
+from harness.numbers import duration
 from harness.running.sweep import Cell, Stopwatch, read_sweep, seconds_of, time_left
 
 TINY = 'dataset = "synthetic:nodes=120,degree=6,classes=3,features=8"\nepochs = 2\neval_every = 0\n'

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from harness.config import from_mapping
-from harness.console import byte_text
 from harness.effects import Rows
+from harness.numbers import byte_text
 from harness.rank import Rank
 from harness.running import run
 from harness.running.results import Result
