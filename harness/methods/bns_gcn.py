@@ -13,7 +13,7 @@ from torch import Tensor
 from harness.codecs import Cast
 from harness.effects import Direction, Rows
 from harness.errors import InputError
-from harness.exchanges import HaloPush, Memory, Route
+from harness.exchanges import HaloPush, LayerExchange, Memory, Route
 from harness.graphs import Block, HaloPlan, HostBlock, LocalGraph, Part
 from harness.methods.base import Facts, Seen, WireBytes
 from harness.methods.early_gradients import EarlyGradients
@@ -21,7 +21,6 @@ from harness.methods.edge_cut import EdgeCutState, OverlappingEdgeCut, message_w
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.sampling import SAMPLERS, BoundaryDraw, BoundarySampler
-from harness.tape import Exchange
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +185,7 @@ class BNSGCN(EarlyGradients, OverlappingEdgeCut):
             return halo
         return halo * (scale if isinstance(scale, float) else scale[:, None].to(halo.dtype))
 
-    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: BoundarySample) -> Exchange | None:
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: BoundarySample) -> LayerExchange | None:
         if plan.route is None:
             return None
         scale = plan.scale if model.aggregation(l) is not None else None

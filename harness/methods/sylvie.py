@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
 from harness.codecs import Codec, StochasticRows
 from harness.effects import Direction, Rows
 from harness.errors import InputError
-from harness.exchanges import HaloPush, Late, Memory, Quantiser, Route, drain_pipeline, encode_rows, ship
+from harness.exchanges import (
+    HaloPush,
+    Late,
+    LayerExchange,
+    Memory,
+    Quantiser,
+    Returns,
+    Route,
+    drain_pipeline,
+    encode_rows,
+    ship,
+)
 from harness.graphs import Part, Totals
 from harness.methods.base import Facts
 from harness.methods.early_gradients import EarlyGradients
 from harness.methods.edge_cut import EdgeCutState, OverlappingEdgeCut, message_width
 from harness.nn import GNN
 from harness.rank import Rank
-from harness.tape import Exchange
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +97,7 @@ class SylvieS(Sylvie, OverlappingEdgeCut):
             return {"overlap": "scope=all"}
         return {"overlap": "dropout=after"} if self.dropout == "after" else {}
 
-    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange:
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> LayerExchange:
         if self.scope == "all":
             return QuantisedPush(state.route, l, self.codec())
         return HaloPush(state.route, l, self.codec(), self.codec())
@@ -151,7 +161,7 @@ class SylvieA(Sylvie):
     async def settle(self, rank: Rank, memory: Memory) -> None:
         await drain_pipeline(rank, memory)
 
-    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Late) -> Exchange:
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Late) -> LayerExchange:
         return HaloPush(state.route, l, self.codec(), self.codec(), ship=plan.ship)
 
 
@@ -162,6 +172,8 @@ class QuantisedPush:
     route: Route
     layer: int
     codec: Codec
+
+    returns: ClassVar[Returns] = "messages"
 
     async def forward(self, rank: Rank, x: Tensor) -> tuple[Tensor, Tensor]:
         """x [n_own, d] -> (decoded x, decoded halo [n_halo, d])."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from harness.codecs import Cast
 from harness.config import ModelConfig
-from harness.exchanges import HaloPush
+from harness.exchanges import HaloPush, LayerExchange
 from harness.graphs import LocalGraph
 from harness.methods.base import Facts
 from harness.methods.bns_gcn import BNSGCN
@@ -19,7 +19,6 @@ from harness.methods.edge_cut import EdgeCut, EdgeCutState
 from harness.methods.vanilla import Vanilla
 from harness.nn import GNN, aggregate, build_model
 from harness.nn._layers import SAGEConv
-from harness.tape import Exchange
 from tests.support.conformance import make_model, make_parts, relative_error, step
 from tests.support.graphs import owners, random_graph
 
@@ -33,7 +32,7 @@ class HalfForward(EdgeCut):
     name = "half-forward"
     facts = Facts(cut="edge", exact=False, lossy=True, paper="an example")
 
-    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange:
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> LayerExchange:
         return HaloPush(state.route, l, codec=Cast(torch.float16), backward_codec=Cast(None))
 
 
