@@ -18,6 +18,7 @@ from harness.exchanges._overlap import OverlappedPull, OverlappedPush
 from harness.exchanges._parameter_server import ParameterServers
 from harness.exchanges._pipeline import Late, Quantiser, drain_pipeline
 from harness.exchanges._push_pull import Diverged, HaloPull, HaloPush, Route, encode_rows, ship
+from harness.exchanges._quantised_push import QuantisedPush
 from harness.exchanges._request import Requested
 from harness.exchanges._returns import AttentionExchange, LayerExchange, Returns, returned_by
 from harness.exchanges._sequential import Pieces, SequentialAttention, SequentialSum
@@ -67,6 +68,7 @@ __all__ = [
     "ParameterServers",
     "Pieces",
     "PlainSync",
+    "QuantisedPush",
     "ReplicaSum",
     "Replicas",
     "Requested",

@@ -154,7 +154,7 @@ class EdgeCut(Method):
             exchanged = l > 0 or state.layer0 == "exchange"
             held = self.boundary_share() if exchanged else float(state.layer0 == "cache")
             total += (3 * n_in + n_bd * held * model.exchanges(l)) * model.widths[l] * 4
-        return {"eq4_bytes": total}
+        return {"feature_bytes": total}
 
     async def begin(self, rank: Rank, part: Part, state: EdgeCutState, memory: Memory) -> Any:
         """Per-epoch data, such as a sample, which is passed to `view` and `exchange`.

@@ -188,7 +188,7 @@ def test_eq4_saves_more_where_there_is_more_boundary(bed: Testbed) -> None:
     assert eq4(100, 900, 0.1) < eq4(100, 300, 0.1) < 1
     assert eq4(100, 300, 0.0) == 0.5
     configs = [bed.config(method) for method in ("vanilla", "bns-gcn:p=0.5")]
-    whole, half = (record["facts"]["eq4_bytes"][0] for record in bed.context.runs(configs))
+    whole, half = (record["facts"]["feature_bytes"][0] for record in bed.context.runs(configs))
     width, inputs = WIDTH * 4, 3 * 2000 * 32 * 4  # the input layer holds no halo rows
     assert (half - inputs) / (whole - inputs) == pytest.approx(eq4(2000, 900, 0.5), rel=1e-6)
     assert whole == inputs + (3 * 2000 + 900) * width
