@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import InputError
+from reports import core
 from reports.bns_gcn.testbed import bed_of, eq4, halo_of, num_exchanging_layers, sage, shape, trainable
 from reports.core.context import Context
 from reports.core.load import published, select, value
@@ -195,7 +196,7 @@ def test_programs_with_hooks_sum_gradients_early_where_the_method_can(bed: Testb
 
 def test_core_has_nothing_of_the_program_of_one_paper() -> None:
     """BNS-GCN's graphs, settings and program are in its folder; papers beside it do not import them."""
-    folder = Path(load.__file__).parent
+    folder = Path(core.__file__).parent
     assert {path.name for path in folder.glob("*.py") if "bns" in path.read_text().lower()} == set()
     users = {path.parent.name for path in folder.parent.rglob("*.py") if "reports.bns_gcn.testbed" in path.read_text()}
     assert users == {"bns_gcn", "sylvie", "ec_graph"}, "both name graphs that BNS-GCN describes"
