@@ -28,7 +28,6 @@ from tests.conformance.test_drivers import config
 from tests.support.conformance import make_model, make_parts
 from tests.support.graphs import owners, random_graph
 
-
 SHAPES = st.lists(st.lists(st.integers(0, 3), max_size=3), min_size=1, max_size=4)
 
 
