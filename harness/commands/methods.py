@@ -50,7 +50,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _stated(name: str) -> Stated:
     """What the method of this name states; imports it."""
-    from harness.methods.base import options_text
+    from harness.methods.bases.base import options_text
 
     kind = METHODS.find(name)
     facts = kind.facts

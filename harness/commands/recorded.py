@@ -11,7 +11,7 @@ from harness.commands.like import unified
 from harness.config import RunConfig
 from harness.console import progress_of
 from harness.errors import InputError
-from harness.methods.base import Method
+from harness.methods.bases.base import Method
 from harness.methods.registry import parse_method
 from harness.running import Progress
 from sims.cluster import Placement

@@ -12,7 +12,7 @@ import torch
 from harness.config import RunConfig
 from harness.errors import InputError
 from harness.graphs import Graph, RankGrid, from_edges, replicated
-from harness.methods.base import Method
+from harness.methods.bases.base import Method
 from harness.nn import GNN, Dense, SAGEConv, build_model
 from harness.partition.edge import build_parts
 from harness.partition.overlap import overlapping_parts

@@ -1,1 +1,1 @@
-"""One file per system, each with only what its paper does differently."""
+"""One file per system, each with only what its paper does differently; `bases` has what several share."""

@@ -13,8 +13,8 @@ from harness.errors import InputError
 from harness.exchanges import CODE_SHARE, BitAssignment, CentralSplit, CodedMessage, LayerExchange, Memory, MixedPull
 from harness.graphs import BOTH_DIRECTIONS, Part, Totals
 from harness.kernels.packed import code_bytes
-from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
-from harness.methods.edge_cut import EdgeCut, EdgeCutState, exchanged_layers, message_width
+from harness.methods.bases.base import Facts, Seen, WireBytes, all_reduce_bytes
+from harness.methods.bases.edge_cut import EdgeCut, EdgeCutState, exchanged_layers, message_width
 from harness.nn import GNN
 from harness.rank import Rank
 

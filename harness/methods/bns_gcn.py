@@ -15,9 +15,9 @@ from harness.effects import Direction, Rows
 from harness.errors import InputError
 from harness.exchanges import HaloPush, LayerExchange, Memory, Route
 from harness.graphs import Block, HaloPlan, HostBlock, LocalGraph, Part
-from harness.methods.base import Facts, Seen, WireBytes
-from harness.methods.early_gradients import EarlyGradients
-from harness.methods.edge_cut import EdgeCutState, OverlappingEdgeCut, message_width
+from harness.methods.bases.base import Facts, Seen, WireBytes
+from harness.methods.bases.early_gradients import EarlyGradients
+from harness.methods.bases.edge_cut import EdgeCutState, OverlappingEdgeCut, message_width
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.sampling import SAMPLERS, BoundaryDraw, BoundarySampler

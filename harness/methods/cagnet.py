@@ -10,8 +10,8 @@ from typing import Any, Literal
 from harness.errors import InputError
 from harness.exchanges import AllBlocks, BlockPull, Blocks, BlockShare, LayerExchange, SharedBlocks
 from harness.graphs import BOTH_DIRECTIONS, Part, RankGrid, Totals
-from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
-from harness.methods.edge_cut import EdgeCut, EdgeCutState
+from harness.methods.bases.base import Facts, Seen, WireBytes, all_reduce_bytes
+from harness.methods.bases.edge_cut import EdgeCut, EdgeCutState
 from harness.nn import GNN, Conv
 from harness.rank import Rank
 

@@ -9,8 +9,8 @@ from typing import Literal
 from harness.errors import InputError
 from harness.exchanges import FetchTurn, HaloFetch, LayerExchange, LayerPull, Memory, Turn
 from harness.graphs import BOTH_DIRECTIONS, Part, Totals
-from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
-from harness.methods.edge_cut import EdgeCut, EdgeCutState
+from harness.methods.bases.base import Facts, Seen, WireBytes, all_reduce_bytes
+from harness.methods.bases.edge_cut import EdgeCut, EdgeCutState
 from harness.nn import GNN, Conv
 from harness.rank import Rank
 

@@ -32,8 +32,8 @@ from harness.exchanges import (
 )
 from harness.graphs import BOTH_DIRECTIONS, HaloPlan, LocalGraph, Part, Totals
 from harness.kernels.packed import code_bytes
-from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
-from harness.methods.edge_cut import EdgeCut, EdgeCutState, exchanged_layers, message_width
+from harness.methods.bases.base import Facts, Seen, WireBytes, all_reduce_bytes
+from harness.methods.bases.edge_cut import EdgeCut, EdgeCutState, exchanged_layers, message_width
 from harness.nn import GNN, Conv, GATConv, training_loss
 from harness.rank import Rank
 from harness.tape import Tape

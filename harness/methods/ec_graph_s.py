@@ -9,9 +9,9 @@ from torch import Tensor
 from harness.errors import InputError
 from harness.exchanges import Boundary, LayerExchange, Memory
 from harness.graphs import HaloPlan, Part, Totals
-from harness.methods.base import Facts, Seen
+from harness.methods.bases.base import Facts, Seen
+from harness.methods.bases.edge_cut import EdgeCutState
 from harness.methods.ec_graph import ECEpoch, ECGraph, ECState
-from harness.methods.edge_cut import EdgeCutState
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.sampling import EVERYTHING, Sample, sample_layers

@@ -12,9 +12,9 @@ from harness.codecs import Cast
 from harness.errors import InputError
 from harness.exchanges import AllBlocks, BlockSum, HaloPull, LayerExchange, Memory, SwapTape
 from harness.graphs import Part
-from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
+from harness.methods.bases.base import Facts, Seen, WireBytes, all_reduce_bytes
+from harness.methods.bases.edge_cut import EdgeCutState, exchanged_layers, message_width
 from harness.methods.cagnet import BlockRows, BlockState
-from harness.methods.edge_cut import EdgeCutState, exchanged_layers, message_width
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.tape import Tape

@@ -9,9 +9,9 @@ from typing import Literal
 from harness.errors import InputError
 from harness.exchanges import AllBlocks, BlockPull, HistoricalBlocks, LayerExchange, Memory
 from harness.graphs import Part
-from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
+from harness.methods.bases.base import Facts, Seen, WireBytes, all_reduce_bytes
+from harness.methods.bases.edge_cut import EdgeCutState
 from harness.methods.cagnet import BlockRows, BlockState
-from harness.methods.edge_cut import EdgeCutState
 from harness.nn import GNN, Conv
 from harness.rank import Rank
 

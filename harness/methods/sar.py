@@ -9,8 +9,8 @@ from harness.effects import Direction
 from harness.errors import InputError
 from harness.exchanges import LayerExchange, Pieces, SequentialAttention, SequentialSum
 from harness.graphs import Part, Totals
-from harness.methods.base import Facts
-from harness.methods.edge_cut import EdgeCut, EdgeCutState, message_width
+from harness.methods.bases.base import Facts
+from harness.methods.bases.edge_cut import EdgeCut, EdgeCutState, message_width
 from harness.nn import GNN, Conv, GATConv
 from harness.rank import Rank
 

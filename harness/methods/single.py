@@ -10,8 +10,8 @@ from harness.effects import Direction
 from harness.errors import InputError
 from harness.exchanges import HaloPush, LayerExchange
 from harness.graphs import Part, Totals
-from harness.methods.base import Facts
-from harness.methods.edge_cut import EdgeCut, EdgeCutState
+from harness.methods.bases.base import Facts
+from harness.methods.bases.edge_cut import EdgeCut, EdgeCutState
 from harness.nn import GNN, Conv, GCNConv, Order
 from harness.rank import Rank
 

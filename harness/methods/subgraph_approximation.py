@@ -12,8 +12,8 @@ from torch import Tensor
 from harness.errors import InputError
 from harness.exchanges import LayerExchange, Memory
 from harness.graphs import Part, Totals
-from harness.methods.base import Facts, Seen, WireBytes
-from harness.methods.edge_cut import EdgeCut, EdgeCutState
+from harness.methods.bases.base import Facts, Seen, WireBytes
+from harness.methods.bases.edge_cut import EdgeCut, EdgeCutState
 from harness.nn import GNN, training_loss
 from harness.partition.overlap import check_overlap
 from harness.rank import Rank

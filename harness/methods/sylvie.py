@@ -10,9 +10,9 @@ from harness.effects import Direction
 from harness.errors import InputError
 from harness.exchanges import HaloPush, Late, LayerExchange, Memory, QuantisedPush, Quantiser, drain_pipeline
 from harness.graphs import Part, Totals
-from harness.methods.base import Facts
-from harness.methods.early_gradients import EarlyGradients
-from harness.methods.edge_cut import EdgeCutState, OverlappingEdgeCut, message_width
+from harness.methods.bases.base import Facts
+from harness.methods.bases.early_gradients import EarlyGradients
+from harness.methods.bases.edge_cut import EdgeCutState, OverlappingEdgeCut, message_width
 from harness.nn import GNN
 from harness.rank import Rank
 

@@ -12,9 +12,9 @@ from harness.effects import Direction
 from harness.errors import InputError
 from harness.exchanges import AttentionPull, HaloPull, HaloPush, LayerExchange
 from harness.graphs import BOTH_DIRECTIONS, Totals
-from harness.methods.base import Facts
-from harness.methods.early_gradients import EarlyGradients
-from harness.methods.edge_cut import EdgeCutState, OverlappingEdgeCut, message_width
+from harness.methods.bases.base import Facts
+from harness.methods.bases.early_gradients import EarlyGradients
+from harness.methods.bases.edge_cut import EdgeCutState, OverlappingEdgeCut, message_width
 from harness.nn import GNN, Conv, GATConv
 
 DTYPES = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}

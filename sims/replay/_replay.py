@@ -17,7 +17,7 @@ import numpy as np
 from harness.config import RunConfig
 from harness.effects import AllToAll, Background, Effect
 from harness.errors import InputError
-from harness.methods.base import Method
+from harness.methods.bases.base import Method
 from harness.rank import random_key
 from harness.rendezvous import Rendezvous
 from harness.running import Plan, Progress, cpu_threads, make_job, plan_of, program, threads_per_rank

@@ -16,8 +16,8 @@ from harness.conformance._static import check_static
 from harness.effects import Direction
 from harness.errors import InputError, ProgramError
 from harness.exchanges import HaloPush, LayerExchange
-from harness.methods.base import Facts, Method
-from harness.methods.edge_cut import EdgeCut, EdgeCutState, message_width
+from harness.methods.bases.base import Facts, Method
+from harness.methods.bases.edge_cut import EdgeCut, EdgeCutState, message_width
 from harness.methods.registry import METHODS, parse_method
 from harness.nn import GNN
 from harness.rank import Rank

@@ -13,7 +13,7 @@ from torch import Tensor
 from harness import loopback
 from harness.conformance._ground import small_model
 from harness.graphs import Graph, Part
-from harness.methods.base import Method
+from harness.methods.bases.base import Method
 from harness.nn import GNN, training_loss
 from harness.partition.edge import build_parts
 from harness.rank import Rank

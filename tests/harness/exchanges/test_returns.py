@@ -24,8 +24,8 @@ from harness.exchanges import (
     Route,
 )
 from harness.graphs import Part
-from harness.methods.base import Facts
-from harness.methods.edge_cut import EdgeCut, EdgeCutState
+from harness.methods.bases.base import Facts
+from harness.methods.bases.edge_cut import EdgeCut, EdgeCutState
 from harness.methods.registry import parse_method
 from harness.methods.vanilla import Vanilla
 from harness.nn import GNN, Conv, GATConv

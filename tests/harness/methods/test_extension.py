@@ -13,9 +13,9 @@ from harness.codecs import Cast, Codec
 from harness.config import ModelConfig
 from harness.exchanges import HaloPull, HaloPush, Late, LayerExchange, Memory
 from harness.graphs import LocalGraph, Part
-from harness.methods.base import Facts
+from harness.methods.bases.base import Facts
+from harness.methods.bases.edge_cut import EdgeCut, EdgeCutState
 from harness.methods.bns_gcn import BNSGCN
-from harness.methods.edge_cut import EdgeCut, EdgeCutState
 from harness.methods.vanilla import Vanilla
 from harness.nn import GNN, aggregate, build_model
 from harness.nn._layers import SAGEConv

@@ -15,10 +15,10 @@ from harness import loopback
 from harness.conformance import reference_gradients
 from harness.errors import InputError
 from harness.graphs import Graph, Part
-from harness.methods.base import Method, flat_gradients, set_gradients
+from harness.methods.bases.base import Method, flat_gradients, set_gradients
+from harness.methods.bases.mini_batch import MiniBatch
 from harness.methods.distdgl import DistDGL
 from harness.methods.graphsage_ns import GraphSAGENS
-from harness.methods.mini_batch import MiniBatch
 from harness.methods.registry import parse_method
 from harness.rank import Rank
 from harness.running import run

@@ -17,7 +17,7 @@ from harness.effects import Handle
 from harness.errors import InputError
 from harness.exchanges import HaloPush, LayerExchange, Quantiser, Returns
 from harness.graphs import LocalGraph
-from harness.methods.edge_cut import EdgeCutState
+from harness.methods.bases.edge_cut import EdgeCutState
 from harness.methods.registry import parse_method
 from harness.methods.sylvie import SylvieA, SylvieS
 from harness.nn import GNN, Drop

@@ -29,7 +29,7 @@ from harness.exchanges import (
     ship,
 )
 from harness.graphs import LocalGraph, Part
-from harness.methods.base import Method, Seen, WireBytes, all_reduce_bytes
+from harness.methods.bases.base import Method, Seen, WireBytes, all_reduce_bytes
 from harness.nn import GNN, Drop, GATConv
 from harness.rank import Rank
 from harness.tape import Tape

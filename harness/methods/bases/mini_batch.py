@@ -19,7 +19,7 @@ from harness.effects import Counts, Rows
 from harness.errors import InputError
 from harness.exchanges import Memory
 from harness.graphs import Part, Totals
-from harness.methods.base import Method, Seen, WireBytes, flat_gradients, set_gradients
+from harness.methods.bases.base import Method, Seen, WireBytes, flat_gradients, set_gradients
 from harness.nn import GNN, summed_loss
 from harness.rank import Rank
 from harness.sampling import EVERYTHING, Neighbours, SampledBatch, SampledLayer, no_edges
