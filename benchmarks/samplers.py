@@ -25,7 +25,7 @@ from harness import datasets, loopback
 from harness.config import ModelConfig
 from harness.graphs import Part
 from harness.kernels.work import declared_work
-from harness.methods.mini_batch import Batched
+from harness.methods.bases.mini_batch import Batched
 from harness.methods.registry import parse_method
 from harness.nn import build_model, summed_loss
 from harness.partition.edge import build_parts

@@ -110,7 +110,7 @@ def test_the_check_sees_what_it_looks_for() -> None:
 def test_what_may_share_a_name() -> None:
     assert allowed("table1", ["reports/sylvie/_scores.py", "reports/cdfgnn/_tables.py"])
     assert not allowed("table1", ["reports/sylvie/_scores.py", "reports/sylvie/_times.py"])
-    assert not allowed("CLUSTER", ["reports/sylvie/_times.py", "reports/core/testbeds.py"])
+    assert not allowed("CLUSTER", ["reports/sylvie/_times.py", "reports/core/predict.py"])
     assert not allowed("unpack", ["harness/kernels/_bucket_cpu.py", "sims/units.py"])
     assert not allowed("Part", ["harness/a.py", "sims/b.py"])
 

@@ -36,7 +36,7 @@ ENTRIES = {
     "harness.graphs": "from_edges from_csr Graph",
     "harness.partition": "partitioned parse_partitioner",
     "harness.methods.registry": "parse_method",
-    "harness.methods.base": "Method Facts",
+    "harness.methods.bases.base": "Method Facts",
     "harness.nn": "build_model",
     "harness.conformance": "conform",
     "harness.trackers": "export_records",

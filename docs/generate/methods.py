@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from docs.generate.pages import BAR, write_or_check
-from harness.methods.base import Facts, Method, options_text
+from harness.methods.bases.base import Facts, Method, options_text
 from harness.methods.registry import METHODS
 from harness.registry import option_fields, syntax
 

@@ -1,7 +1,8 @@
 """Encodings of the rows of an exchange on the wire: pure maps tensor -> payload -> tensor.
 
-A codec never communicates and holds no state. `choose_bits` says how many bits rows get. The arithmetic is in
-`harness.kernels`.
+A codec never communicates and holds no state. A `Codec` codes rows one by one, so that any exchange takes it; `Bucket`
+and `MixedRows`, whose rows share a range or have different bits, have exchanges of their own. `choose_bits` says how
+many bits rows get. The arithmetic is in `harness.kernels`.
 """
 
 from harness.codecs._bit_choice import BitGroups, choose_bits

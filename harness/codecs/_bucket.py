@@ -15,7 +15,6 @@ from torch import Tensor
 
 from harness.errors import InputError
 from harness.kernels import bucket  # noqa: F401  (registers the operators)
-from harness.kernels.packed import code_bytes
 
 BUCKET_BITS = (1, 2, 4, 8, 16)
 SCOPES = ("matrix", "requested", "row")
@@ -101,10 +100,6 @@ class Bucket:
     def range_bytes(self) -> int:
         """Bytes of one range."""
         return 8 if self.table == "range" else 4 * 2**self.bits
-
-    def row_bytes(self, width: int) -> int:
-        """ceil(width b / 8) bytes of codes."""
-        return code_bytes(width, self.bits)
 
 
 def _extremes(values: Tensor, dim: int | None = None) -> Tensor:

@@ -16,9 +16,8 @@ NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", t
 class Cast:
     """Round every value to `dtype` (to nearest, ties to even); no side information.
 
-    `Cast()` sends rows unchanged, without a copy: "fp32", for float32 rows. It also passes float64 rows, for which
-    `row_bytes` is wrong: double-precision runs that count bytes use `Cast(torch.float64)`. Such rows are not
-    checked; nan and inf pass. Raises InputError for a type that is not one of `NAMES`.
+    `Cast()` sends rows unchanged, of any type and without a copy; they are not checked, so nan and inf pass. Raises
+    InputError for a type that is not one of `NAMES`.
     """
 
     dtype: torch.dtype | None = None
@@ -26,11 +25,6 @@ class Cast:
     def __post_init__(self) -> None:
         if self.dtype is not None and self.dtype not in NAMES:
             raise unknown("float type", str(self.dtype).removeprefix("torch."), [str(d)[6:] for d in NAMES])
-
-    @property
-    def name(self) -> str:
-        """ "fp32", "fp16", "bf16" or "fp64"."""
-        return NAMES[self.dtype or torch.float32]
 
     def encode(self, rows: Tensor, key: int) -> tuple[Tensor, ...]:
         """Rows [n, d] -> one tensor [n, d]; the rows themselves where the type is right. `key` is not used.
@@ -42,7 +36,7 @@ class Cast:
         cast = rows.to(self.dtype)
         if not cast.is_meta and not bool((finite := cast.isfinite()).all()):
             row = int((~finite).any(1).nonzero()[0, 0])
-            reason = "does not fit " + self.name if bool(rows[row].isfinite().all()) else "holds nan or inf"
+            reason = f"does not fit {NAMES[self.dtype]}" if bool(rows[row].isfinite().all()) else "holds nan or inf"
             raise ValueError(f"row {row} {reason}")
         return (cast,)
 
@@ -53,11 +47,3 @@ class Cast:
     def payload(self, width: int, dtype: torch.dtype) -> tuple[tuple[int, torch.dtype], ...]:
         """One tensor as wide as the rows."""
         return ((width, self.dtype or dtype),)
-
-    def row_bytes(self, width: int) -> int:
-        """Bytes per row of `width` values."""
-        return width * (self.dtype or torch.float32).itemsize
-
-    def side_bytes(self) -> int:
-        """No side information."""
-        return 0

@@ -1,4 +1,4 @@
-"""The protocol of codecs: rows to a payload of row-aligned tensors and back, with exact bytes per row."""
+"""The protocol of codecs: rows to a payload of row-aligned tensors, whose columns are known before, and back."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ from torch import Tensor
 class Codec(Protocol):
     """Rows [n, d] to a payload of row-aligned tensors and back; any slice of rows of a payload is a payload."""
 
-    @property
-    def name(self) -> str:
-        """Name in reports, such as "fp32" or "1-bit stochastic"."""
-
     def encode(self, rows: Tensor, key: int) -> tuple[Tensor, ...]:
         """Rows [n, d] -> tensors with first dimension n; all randomness is a function of `key`.
 
@@ -25,10 +21,7 @@ class Codec(Protocol):
         """The payload of n rows -> [n, width] of `dtype`."""
 
     def payload(self, width: int, dtype: torch.dtype) -> tuple[tuple[int, torch.dtype], ...]:
-        """Columns and type of every tensor that `encode` returns for rows of `width` values of `dtype`."""
+        """Columns and type of every tensor that `encode` returns for rows of `width` values of `dtype`.
 
-    def row_bytes(self, width: int) -> int:
-        """Exact bytes on the wire of a row of `width` values, side information included."""
-
-    def side_bytes(self) -> int:
-        """Bytes of side information (scales, offsets) among `row_bytes`."""
+        Their bytes are those of a row on the wire, side information included.
+        """

@@ -34,11 +34,6 @@ class LinearRows:
         if self.bits not in ROW_BITS:
             raise InputError(f"a linear codec has {', '.join(map(str, ROW_BITS))} bits per value, not {self.bits}")
 
-    @property
-    def name(self) -> str:
-        """For example "8-bit linear"."""
-        return f"{self.bits}-bit linear"
-
     def encode(self, rows: Tensor, key: int) -> tuple[Tensor, ...]:
         """Float rows [n, d] -> codes uint8 [n, ceil(d b / 8)] and side fp32 [n, 2] = (scale, minimum).
 
@@ -56,11 +51,3 @@ class LinearRows:
     def payload(self, width: int, dtype: torch.dtype) -> tuple[tuple[int, torch.dtype], ...]:
         """Codes, and side information of two columns."""
         return (code_bytes(width, self.bits), torch.uint8), (2, torch.float32)
-
-    def row_bytes(self, width: int) -> int:
-        """ceil(width b / 8) bytes of codes plus the side information."""
-        return code_bytes(width, self.bits) + self.side_bytes()
-
-    def side_bytes(self) -> int:
-        """Scale and minimum: 8 bytes."""
-        return 8

@@ -17,7 +17,7 @@ from harness.kernels.packed import code_bytes
 from harness.kernels.random import signed64
 
 ROW_BITS = (1, 2, 4, 8, 16)
-SIDES = {"fp32": 4, "fp16": 2}
+SIDES = ("fp32", "fp16")
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,6 @@ class StochasticRows:
         if self.side not in SIDES:
             raise InputError(f"side information is fp32 or fp16, not {self.side!r}")
 
-    @property
-    def name(self) -> str:
-        """For example "1-bit stochastic", with ", fp16 side" if so."""
-        return f"{self.bits}-bit stochastic" + (", fp16 side" if self.side == "fp16" else "")
-
     def encode(self, rows: Tensor, key: int) -> tuple[Tensor, ...]:
         """Float rows [n, d] -> codes uint8 [n, ceil(d b / 8)] and side [n, 2] = (scale, minimum).
 
@@ -70,11 +65,3 @@ class StochasticRows:
     def payload(self, width: int, dtype: torch.dtype) -> tuple[tuple[int, torch.dtype], ...]:
         """Codes, and side information of two columns."""
         return (code_bytes(width, self.bits), torch.uint8), (2, torch.float16 if self.side == "fp16" else torch.float32)
-
-    def row_bytes(self, width: int) -> int:
-        """ceil(width b / 8) bytes of codes plus the side information."""
-        return code_bytes(width, self.bits) + self.side_bytes()
-
-    def side_bytes(self) -> int:
-        """Scale and minimum: 8 bytes, or 4 in fp16."""
-        return 2 * SIDES[self.side]

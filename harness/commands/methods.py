@@ -56,7 +56,7 @@ def _content(name: str, of: Stated) -> dict[str, str]:
 
 def _stated(name: str) -> Stated:
     """What the method of this name states; imports it."""
-    from harness.methods.base import options_text
+    from harness.methods.bases.base import options_text
 
     kind = METHODS.find(name)
     facts = kind.facts

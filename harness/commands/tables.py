@@ -297,9 +297,9 @@ def _outcome_table(record: dict[str, Any]) -> Table:
     ]
     memory = last["peak_memory"]
     rows += [[f"peak memory, rank {rank}", byte_text(count) if count else "-"] for rank, count in enumerate(memory[:8])]
-    if record["facts"].get("eq4_bytes"):
-        fullest = byte_text(int(max(record["facts"]["eq4_bytes"])))
-        rows.append(["features kept, fullest rank, by BNS-GCN Eq. 4", fullest])
+    held = record["facts"].get("feature_bytes") or record["facts"].get("eq4_bytes")  # the name in older results
+    if held:
+        rows.append(["features kept for the backward pass, fullest rank, by formula", byte_text(int(max(held)))])
     if "clock_overhead_share" in record["facts"]:
         cost, share = (record["facts"][f"clock_overhead_{name}"] for name in ("seconds", "share"))
         rows.append(["cost of the clocks, of an epoch", f"{1e6 * cost:.0f} us, {share:.3%}"])

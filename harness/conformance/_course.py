@@ -11,7 +11,7 @@ import torch
 from harness.conformance._ground import Deal, Ground, parts_for_method, random_graph
 from harness.conformance._rounds import EpochSettings, NotKept, RankSeen, plain, run_epochs
 from harness.errors import InputError
-from harness.methods.base import Method, Seen, WireBytes
+from harness.methods.bases.base import Method, Seen, WireBytes
 from harness.nn import GNN
 
 COURSE, SHORT_COURSE = 20, 8

@@ -27,7 +27,7 @@ from harness.conformance._reference import adjacency, dense_forward, reference_g
 from harness.conformance._rounds import EpochSettings, NotKept, Passed, first_logits, passes, run_epochs
 from harness.errors import InputError
 from harness.graphs import Graph
-from harness.methods.base import Method
+from harness.methods.bases.base import Method
 from harness.nn import GNN
 
 DOUBLE, SINGLE = 1e-10, 1e-6

@@ -12,7 +12,7 @@ import torch
 from harness.config import RunConfig
 from harness.errors import InputError
 from harness.graphs import Graph, RankGrid, from_edges, replicated
-from harness.methods.base import Method
+from harness.methods.bases.base import Method
 from harness.nn import GNN, Dense, SAGEConv, build_model
 from harness.partition.edge import build_parts
 from harness.partition.overlap import overlapping_parts
@@ -27,15 +27,20 @@ RING = 36
 def random_graph(num_nodes: int, num_edges: int, *, features: int = 5, classes: int = 3, seed: int = 0) -> Graph:
     """A symmetric graph with random edges, some isolated nodes, and a 60/20/20 split."""
     rng = np.random.default_rng(seed)
+    edges = random_edges(num_nodes, num_edges, rng)
+    return _graph(edges, rng.standard_normal((num_nodes, features)), classes, rng)
+
+
+def random_edges(num_nodes: int, num_edges: int, rng: np.random.Generator) -> np.ndarray:
+    """Edges between random nodes, int64 [2, E]: at most so many, none from a node to itself."""
     edges = rng.integers(0, num_nodes, (2, num_edges))
-    edges = edges[:, edges[0] != edges[1]]
-    return _graph(edges, num_nodes, rng.standard_normal((num_nodes, features)), classes, rng)
+    return edges[:, edges[0] != edges[1]]
 
 
 def ring(num_nodes: int, reach: int, *, classes: int = 3, seed: int = 0) -> Graph:
     """A connected graph in which every node has its `reach` nearest nodes on either side as neighbours."""
     rng = np.random.default_rng(seed)
-    return _graph(_around(num_nodes, reach), num_nodes, rng.standard_normal((num_nodes, 5)), classes, rng)
+    return _graph(_around(num_nodes, reach), rng.standard_normal((num_nodes, 5)), classes, rng)
 
 
 def rings(copies: int = 1) -> Graph:
@@ -46,7 +51,7 @@ def rings(copies: int = 1) -> Graph:
     """
     rng, num_nodes = np.random.default_rng(0), RING * copies
     edges = np.concatenate([_around(RING, 4) + RING * copy for copy in range(copies)], axis=1)
-    return _graph(edges, num_nodes, np.eye(num_nodes), 3, rng)
+    return _graph(edges, np.eye(num_nodes), 3, rng)
 
 
 def _around(num_nodes: int, reach: int) -> np.ndarray:
@@ -54,11 +59,26 @@ def _around(num_nodes: int, reach: int) -> np.ndarray:
     return np.concatenate([np.stack([nodes, (nodes + d) % num_nodes]) for d in range(1, reach + 1)], axis=1)
 
 
-def _graph(edges: np.ndarray, num_nodes: int, x: np.ndarray, classes: int, rng: np.random.Generator) -> Graph:
-    train, val, test = np.split(rng.permutation(num_nodes), [int(0.6 * num_nodes), int(0.8 * num_nodes)])
+def _graph(edges: np.ndarray, x: np.ndarray, classes: int, rng: np.random.Generator) -> Graph:
+    """The symmetric graph of these edges in one direction, with random labels and a random split."""
+    order = rng.permutation(len(x))
+    return labelled_graph(both_ways(edges), x, rng.integers(0, classes, len(x)), classes, order)
+
+
+def both_ways(edges: np.ndarray) -> np.ndarray:
+    """Edges [2, E] and the same in the other direction, [2, 2 E]."""
+    return np.concatenate([edges, edges[::-1]], axis=1)
+
+
+def labelled_graph(edges: np.ndarray, x: np.ndarray, y: np.ndarray, classes: int, order: np.ndarray) -> Graph:
+    """A graph of edges [2, E] without repetitions, features x [N, F] and labels y [N] below `classes`.
+
+    Of the nodes, in the order of the permutation `order`, 60 % are trained on, 20 % for validation and 20 % for tests.
+    """
+    num_nodes = len(x)
+    train, val, test = np.split(order, [int(0.6 * num_nodes), int(0.8 * num_nodes)])
     return from_edges(
-        "small", np.concatenate([edges, edges[::-1]], axis=1), num_nodes, dedupe=True, num_classes=classes,
-        x=x.astype(np.float32), y=rng.integers(0, classes, num_nodes),
+        "small", edges, num_nodes, dedupe=True, num_classes=classes, x=x.astype(np.float32), y=y,
         train=np.sort(train), val=np.sort(val), test=np.sort(test),
     )  # fmt: skip
 
@@ -140,20 +160,27 @@ class Ground:
         refused: list[str] = []
         for layers in (3, 2):
             for name in (given["model"],) if "model" in given else kinds:
-                config = RunConfig.of(
-                    **{"layers": layers, "hidden": 4, "heads": 2, "norm": "layer", **given, "model": name}
-                )
-                model = build_model(config.model, graph.num_features, graph.num_classes, config.training.seed).to(dtype)
+                model = small_model(graph, dtype, **{"layers": layers, **given, "model": name})
                 try:
                     method.check(model, graph_totals(graph), num_parts * method.replicas())
                 except InputError as error:
                     refused.append(str(error))
                     continue
-                with torch.no_grad():
-                    for parameter in model.parameters():
-                        parameter.add_(0.1)
                 return model
         raise InputError(refused[-1])
+
+
+def small_model(graph: Graph, dtype: torch.dtype = torch.float64, **options: Any) -> GNN:
+    """A narrow model of a graph whose parameters, biases too, are not zero, so that every one has a gradient.
+
+    `options`: fields of `RunConfig`, in place of 3 layers of width 4 with 2 heads and LayerNorm.
+    """
+    config = RunConfig.of(**{"layers": 3, "hidden": 4, "heads": 2, "norm": "layer", **options})
+    model = build_model(config.model, graph.num_features, graph.num_classes, config.training.seed).to(dtype)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1)
+    return model
 
 
 def graph_totals(graph: Graph) -> Any:

@@ -10,7 +10,7 @@ from torch import Tensor
 from harness.conformance._exactness import EPOCHS, LR, difference, passed, single_process_pass
 from harness.conformance._ground import RING, Ground, one_exchange, parts_for_method, random_graph, rings
 from harness.conformance._rounds import EpochSettings, NotKept, grow, run_epochs
-from harness.methods.base import Method
+from harness.methods.bases.base import Method
 from harness.nn import Dense, SAGEConv
 
 RINGS, PASSES = 25, 40  # 1,000 draws

@@ -17,7 +17,7 @@ from harness.conformance._segments import OperatorSegments
 from harness.effects import AllToAll, Effect
 from harness.errors import HaloscopeError
 from harness.exchanges import Memory
-from harness.methods.base import Method
+from harness.methods.bases.base import Method
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.static_epochs import StaticEpochs

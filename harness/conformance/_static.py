@@ -6,7 +6,7 @@ import torch
 
 from harness.conformance._ground import Ground, parts_for_method, random_graph
 from harness.conformance._rounds import EpochSettings, NotKept, run_epochs
-from harness.methods.base import Method
+from harness.methods.bases.base import Method
 from harness.static_epochs import BEFORE_RECORDING
 
 EPOCHS = BEFORE_RECORDING + 4

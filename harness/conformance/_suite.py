@@ -10,7 +10,7 @@ from harness.conformance import _course, _exactness, _loss, _static
 from harness.conformance._ground import Ground
 from harness.conformance._rounds import NotKept
 from harness.errors import InputError
-from harness.methods.base import Facts, Method
+from harness.methods.bases.base import Facts, Method
 from harness.methods.registry import parse_method
 
 NO_CLAIM = ("paper",)

@@ -18,7 +18,9 @@ from harness.exchanges._overlap import OverlappedPull, OverlappedPush
 from harness.exchanges._parameter_server import ParameterServers
 from harness.exchanges._pipeline import Late, Quantiser, drain_pipeline
 from harness.exchanges._push_pull import HaloPull, HaloPush, Route, encode_rows, ship
+from harness.exchanges._quantised_push import QuantisedPush
 from harness.exchanges._request import Requested
+from harness.exchanges._returns import AttentionExchange, LayerExchange, Returns, returned_by
 from harness.exchanges._sequential import Pieces, SequentialAttention, SequentialSum
 from harness.exchanges._smoothing import Smoothed
 from harness.exchanges._swap import SwapTape
@@ -27,6 +29,7 @@ from harness.exchanges._turns import FetchTurn, Turn
 
 __all__ = [
     "AllBlocks",
+    "AttentionExchange",
     "AttentionPull",
     "AttentionRowsPull",
     "BitAssignment",
@@ -52,6 +55,7 @@ __all__ = [
     "SharedBlocks",
     "Late",
     "Quantiser",
+    "LayerExchange",
     "LayerPull",
     "LeafBin",
     "Leg",
@@ -63,9 +67,11 @@ __all__ = [
     "ParameterServers",
     "Pieces",
     "PlainSync",
+    "QuantisedPush",
     "ReplicaSum",
     "Replicas",
     "Requested",
+    "Returns",
     "Route",
     "Select",
     "SequentialAttention",
@@ -82,5 +88,6 @@ __all__ = [
     "encode_rows",
     "leaf_bins",
     "replica_maximum",
+    "returned_by",
     "ship",
 ]

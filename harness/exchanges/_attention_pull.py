@@ -11,7 +11,7 @@ EC-Graph does, by fetches that may compress them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from torch import Tensor
 from harness.codecs import Cast, Codec
 from harness.exchanges._error_feedback import Fetch
 from harness.exchanges._push_pull import Route, ship
+from harness.exchanges._returns import Returns
 from harness.graphs import Block, LocalGraph
 from harness.nn import LEAKY_SLOPE, edge_rows
 from harness.rank import Rank
@@ -45,6 +46,8 @@ class AttentionPull:
     Needs a symmetric graph with edge maps and self loops in its own block. Forward bytes per sent row: 4 H D;
     backward: 4 (H D + 3 H). One object serves one layer of one epoch.
     """
+
+    returns: ClassVar[Returns] = "attention"
 
     def __init__(self, route: Route, l: int, codecs: tuple[Codec, Codec], graph: LocalGraph, layer: GATConv) -> None:
         self.route, self.l, self.codecs, self.graph, self.layer = route, l, codecs, graph, layer

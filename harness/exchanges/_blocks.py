@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 from harness.effects import Direction, Group, Rows
 from harness.exchanges._error_feedback import label_of
 from harness.exchanges._memory import Memory
+from harness.exchanges._returns import Returns
 from harness.graphs import Block, HaloPlan, LocalGraph, RankGrid
 from harness.nn import Aggregation, Conv
 from harness.rank import Rank
@@ -220,6 +221,8 @@ class BlockSum:
     forwards: Operands
     backwards: Operands
 
+    returns: ClassVar[Returns] = "sum"
+
     async def forward(self, rank: Rank, x: Tensor) -> tuple[Tensor]:
         """x [n_own, d] -> (z [n_own, d],), z = A [x; halo]."""
         return (self.aggregation.forward(self.graph, *await self.forwards(rank, x)),)
@@ -236,6 +239,8 @@ class BlockPull:
     that were aggregated are older than H, that is not the derivative of what was computed, but it is what CAGNET and
     SANCUS do. One object serves one layer of one epoch.
     """
+
+    returns: ClassVar[Returns] = "layer"
 
     def __init__(self, layer: Conv, graph: LocalGraph, forwards: Operands, backwards: Operands) -> None:
         self.layer, self.graph, self.forwards, self.backwards = layer, graph, forwards, backwards

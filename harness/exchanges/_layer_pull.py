@@ -7,11 +7,14 @@ aggregation instead.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
 from harness.errors import ProgramError
 from harness.exchanges._error_feedback import Fetch
+from harness.exchanges._returns import Returns
 from harness.graphs import LocalGraph
 from harness.nn import Conv
 from harness.rank import Rank
@@ -28,6 +31,8 @@ class LayerPull:
     Args:
         reverse: the graph whose rows are the readers of the own rows, if it is not the graph itself.
     """
+
+    returns: ClassVar[Returns] = "layer"
 
     def __init__(
         self,
@@ -79,6 +84,8 @@ class LayerPull:
 
 class HaloFetch:
     """Own rows that need no gradient -> (own rows, halo rows): the input layer, where its rows travel every epoch."""
+
+    returns: ClassVar[Returns] = "rows"
 
     def __init__(self, fetch: Fetch) -> None:
         self.fetch = fetch

@@ -7,7 +7,7 @@ are summed, and marginal rows are summed once the halo has arrived.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from harness.errors import Diverged
 from harness.exchanges._error_feedback import label_of
 from harness.exchanges._memory import Memory
 from harness.exchanges._push_pull import Route
+from harness.exchanges._returns import Returns
 from harness.graphs import Block, LocalGraph
 from harness.kernels.packed import code_bytes
 from harness.nn import Aggregation
@@ -149,6 +150,8 @@ class MixedPull:
     aggregation: Aggregation
     memory: Memory
     same: int | None
+
+    returns: ClassVar[Returns] = "sum"
 
     async def forward(self, rank: Rank, x: Tensor) -> tuple[Tensor]:
         """x [n_own, d] -> (z [n_own, d],), z = A [x; halo]."""

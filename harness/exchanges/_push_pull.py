@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from torch import Tensor
 from harness.codecs import Codec
 from harness.effects import Counts, Direction, Received, Rows
 from harness.errors import Diverged
+from harness.exchanges._returns import Returns
 from harness.graphs import HaloPlan, LocalGraph
 from harness.nn import Aggregation
 from harness.rank import Rank
@@ -120,6 +122,8 @@ class HaloPush:
     scale: float | Tensor | None = None
     ship: Ship = ship
 
+    returns: ClassVar[Returns] = "messages"
+
     async def forward(self, rank: Rank, x: Tensor) -> tuple[Tensor, Tensor]:
         """x [n_own, d] -> (x, halo [n_halo, d])."""
         return x, await self.fetched(rank, x)
@@ -173,6 +177,8 @@ class HaloPull:
     backward_codec: Codec
     graph: LocalGraph
     aggregation: Aggregation
+
+    returns: ClassVar[Returns] = "sum"
 
     async def forward(self, rank: Rank, x: Tensor) -> tuple[Tensor]:
         """x [n_own, d] -> (z [n_own, d],), z = A [x; halo]."""

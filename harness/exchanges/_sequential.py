@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from harness.effects import AllToAll, Direction, Received, Rows
 from harness.exchanges._attention_pull import attention_scores, leaky, log_sum_exp, slope
+from harness.exchanges._returns import Returns
 from harness.graphs import Block, HaloPlan, LocalGraph
 from harness.kernels import csr
 from harness.nn import Aggregation, add_at, aggregate, edge_rows
@@ -129,6 +130,8 @@ class SequentialSum:
     layer: int
     aggregation: Aggregation
 
+    returns: ClassVar[Returns] = "sum"
+
     async def forward(self, rank: Rank, x: Tensor) -> tuple[Tensor]:
         """x [n_own, d] -> (z [n_own, d],), z = A [x; halo]."""
         graph = self.pieces.graph
@@ -208,6 +211,8 @@ class SequentialAttention:
     is freed after its use. Backwards both are fetched again, and their gradients returned. Bytes per halo row:
     4 (H D + H) forwards, twice as much backwards. One object serves one layer of one epoch.
     """
+
+    returns: ClassVar[Returns] = "attention"
 
     def __init__(self, pieces: Pieces, layer: int, conv: GATConv) -> None:
         self.pieces, self.layer, self.conv = pieces, layer, conv

@@ -1,1 +1,1 @@
-"""Methods: a file per system with what its paper does differently, and the bases that systems share."""
+"""One file per system, each with only what its paper does differently; `bases` has what several share."""

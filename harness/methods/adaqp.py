@@ -10,14 +10,13 @@ import torch
 
 from harness.codecs import MIXED_SIDE_BYTES
 from harness.errors import InputError
-from harness.exchanges import CODE_SHARE, BitAssignment, CentralSplit, CodedMessage, Memory, MixedPull
+from harness.exchanges import CODE_SHARE, BitAssignment, CentralSplit, CodedMessage, LayerExchange, Memory, MixedPull
 from harness.graphs import BOTH_DIRECTIONS, Part, Totals
 from harness.kernels.packed import code_bytes
-from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
-from harness.methods.edge_cut import EdgeCut, EdgeCutState, exchanged_layers, message_width
+from harness.methods.bases.base import Facts, Seen, WireBytes, all_reduce_bytes
+from harness.methods.bases.edge_cut import EdgeCut, EdgeCutState, exchanged_layers, message_width
 from harness.nn import GNN
 from harness.rank import Rank
-from harness.tape import Exchange
 
 START_BITS = 8
 
@@ -170,7 +169,7 @@ class AdaQP(EdgeCut):
             return self.bits
         return START_BITS if epoch < self.period else None
 
-    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: EpochBits) -> Exchange:
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: EpochBits) -> LayerExchange:
         aggregation = model.aggregation(l)
         assert isinstance(state, AdaQPState) and aggregation is not None
         return MixedPull(state.route, l, state.split, aggregation, plan.memory, plan.same)

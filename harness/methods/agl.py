@@ -11,9 +11,9 @@ from torch import Tensor
 from harness.errors import InputError
 from harness.exchanges import Memory
 from harness.graphs import Block, Part
-from harness.methods.base import Facts
-from harness.methods.mini_batch import announce
-from harness.methods.stored_batches import StoredBatches, StoredState
+from harness.methods.bases.base import Facts
+from harness.methods.bases.mini_batch import announce
+from harness.methods.bases.stored_batches import StoredBatches, StoredState
 from harness.nn import GNN, Aggregation
 from harness.rank import Rank
 from harness.sampling import SampledBatch, neighbour_weights

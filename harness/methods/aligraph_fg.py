@@ -11,9 +11,9 @@ from torch import Tensor
 from harness.errors import InputError
 from harness.exchanges import Memory
 from harness.graphs import Block, Part, Totals
-from harness.methods.base import Facts, Method
-from harness.methods.self_weighted import SelfWeighted, refuse_attention
-from harness.methods.stored_batches import StoredBatches, StoredState
+from harness.methods.bases.base import Facts, Method
+from harness.methods.bases.self_weighted import SelfWeighted, refuse_attention
+from harness.methods.bases.stored_batches import StoredBatches, StoredState
 from harness.nn import GNN, Aggregation
 from harness.rank import Rank
 from harness.sampling import SampledBatch, neighbour_weights

@@ -13,9 +13,9 @@ from torch import Tensor
 from harness.errors import InputError
 from harness.exchanges import Memory
 from harness.graphs import Part
-from harness.methods.base import Facts, Seen, WireBytes
-from harness.methods.layer_wise import EVERY_NODE, LayerWise, LayerWiseState, draw_near
-from harness.methods.mini_batch import BatchState, total_observed
+from harness.methods.bases.base import Facts, Seen, WireBytes
+from harness.methods.bases.layer_wise import EVERY_NODE, LayerWise, LayerWiseState, draw_near
+from harness.methods.bases.mini_batch import BatchState, total_observed
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.sampling import MatrixRows, SampledBatch, SampledLayer

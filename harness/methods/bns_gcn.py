@@ -13,15 +13,14 @@ from torch import Tensor
 from harness.codecs import Cast
 from harness.effects import Direction, Rows
 from harness.errors import InputError
-from harness.exchanges import HaloPush, Memory, Route
+from harness.exchanges import HaloPush, LayerExchange, Memory, Route
 from harness.graphs import Block, HaloPlan, HostBlock, LocalGraph, Part
-from harness.methods.base import Facts, Seen, WireBytes
-from harness.methods.early_gradients import EarlyGradients
-from harness.methods.edge_cut import EdgeCutState, OverlappingEdgeCut, message_width
+from harness.methods.bases.base import Facts, Seen, WireBytes
+from harness.methods.bases.early_gradients import EarlyGradients
+from harness.methods.bases.edge_cut import EdgeCutState, OverlappingEdgeCut, message_width
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.sampling import SAMPLERS, BoundaryDraw, BoundarySampler
-from harness.tape import Exchange
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +188,7 @@ class BNSGCN(EarlyGradients, OverlappingEdgeCut):
             return halo
         return halo * (scale if isinstance(scale, float) else scale[:, None].to(halo.dtype))
 
-    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: BoundarySample) -> Exchange | None:
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: BoundarySample) -> LayerExchange | None:
         if plan.route is None:
             return None
         scale = plan.scale if model.aggregation(l) is not None else None

@@ -8,13 +8,12 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from harness.errors import InputError
-from harness.exchanges import AllBlocks, BlockPull, Blocks, BlockShare, SharedBlocks
+from harness.exchanges import AllBlocks, BlockPull, Blocks, BlockShare, LayerExchange, SharedBlocks
 from harness.graphs import BOTH_DIRECTIONS, Part, RankGrid, Totals
-from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
-from harness.methods.edge_cut import EdgeCut, EdgeCutState
+from harness.methods.bases.base import Facts, Seen, WireBytes, all_reduce_bytes
+from harness.methods.bases.edge_cut import EdgeCut, EdgeCutState
 from harness.nn import GNN, Conv
 from harness.rank import Rank
-from harness.tape import Exchange
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +130,7 @@ class CAGNET(BlockRows):
         grid = RankGrid(rank.size, self.replication)
         return ShareState(**vars(state), share=BlockShare.of(grid, rank.index, state.blocks, state.graph))
 
-    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange:
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> LayerExchange:
         assert isinstance(state, BlockState)
         layer = model.layers[l]
         assert isinstance(layer, Conv)

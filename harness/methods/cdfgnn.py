@@ -13,8 +13,8 @@ from harness.codecs import ROW_BITS, Cast, LinearRows
 from harness.errors import InputError
 from harness.exchanges import CachedSync, Memory, ParameterServers, PlainSync, ReplicaSync, Wires, empty_cache
 from harness.graphs import Totals, VertexPart
-from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
-from harness.methods.vertex_cut import SyncedVertexCut, VertexState
+from harness.methods.bases.base import Facts, Seen, WireBytes, all_reduce_bytes
+from harness.methods.bases.vertex_cut import SyncedVertexCut, VertexState
 from harness.nn import GNN, GATConv, counts, micro_f1, training_loss
 from harness.rank import Rank
 from harness.tape import Tape

@@ -11,9 +11,9 @@ from torch import Tensor
 from harness.errors import InputError
 from harness.exchanges import Memory
 from harness.graphs import Part, Totals
-from harness.methods.base import Facts, Method
-from harness.methods.self_weighted import SelfWeighted, refuse_attention
-from harness.methods.subgraph_batches import OwnPartState, SubgraphBatches, global_ids, uniform_layers
+from harness.methods.bases.base import Facts, Method
+from harness.methods.bases.self_weighted import SelfWeighted, refuse_attention
+from harness.methods.bases.subgraph_batches import OwnPartState, SubgraphBatches, global_ids, uniform_layers
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.sampling import Clusters, Induced, SampledBatch

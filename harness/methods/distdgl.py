@@ -11,9 +11,9 @@ from torch import Tensor
 from harness.effects import Rows
 from harness.exchanges import Memory
 from harness.graphs import Part
-from harness.methods.base import Facts, Seen, WireBytes
+from harness.methods.bases.base import Facts, Seen, WireBytes
+from harness.methods.bases.mini_batch import BatchState, announce, fan_outs_by_layer, total_observed
 from harness.methods.graphsage_ns import GraphSAGENS
-from harness.methods.mini_batch import BatchState, announce, fan_outs_by_layer, total_observed
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.sampling import EdgeNeighbours, Neighbours, SampledBatch, draw_hops, needs_degrees, sampled_layers

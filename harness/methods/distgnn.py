@@ -13,8 +13,8 @@ from harness.effects import Rows
 from harness.errors import InputError
 from harness.exchanges import DelayedSum, LeafBin, Memory, drain_delayed, leaf_bins
 from harness.graphs import Totals, VertexPart
-from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
-from harness.methods.vertex_cut import VertexCut, VertexState
+from harness.methods.bases.base import Facts, Seen, WireBytes, all_reduce_bytes
+from harness.methods.bases.vertex_cut import VertexCut, VertexState
 from harness.nn import GNN, aggregate
 from harness.rank import Rank
 from harness.tape import Tape

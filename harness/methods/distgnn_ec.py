@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.errors import InputError
-from harness.exchanges import FetchTurn, HaloFetch, LayerPull, Memory, Turn
+from harness.exchanges import FetchTurn, HaloFetch, LayerExchange, LayerPull, Memory, Turn
 from harness.graphs import BOTH_DIRECTIONS, Part, Totals
-from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
-from harness.methods.edge_cut import EdgeCut, EdgeCutState
+from harness.methods.bases.base import Facts, Seen, WireBytes, all_reduce_bytes
+from harness.methods.bases.edge_cut import EdgeCut, EdgeCutState
 from harness.nn import GNN, Conv
 from harness.rank import Rank
-from harness.tape import Exchange
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +113,7 @@ class DistGNNEC(EdgeCut):
         rank.observe("fetched rows", float(turn.plan.recv_counts.sum()), float(part.plan.recv_counts.sum()))
         return TurnOfEpoch(turn, memory if self.missing == "cached" and self.r > 1 else None)
 
-    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: TurnOfEpoch) -> Exchange:
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: TurnOfEpoch) -> LayerExchange:
         forwards = FetchTurn(plan.turn, l, "forward", plan.memory)
         if l == 0:
             return HaloFetch(forwards)

@@ -21,6 +21,7 @@ from harness.exchanges import (
     Exact,
     Fetch,
     HaloFetch,
+    LayerExchange,
     LayerPull,
     Memory,
     ParameterServers,
@@ -31,11 +32,11 @@ from harness.exchanges import (
 )
 from harness.graphs import BOTH_DIRECTIONS, HaloPlan, LocalGraph, Part, Totals
 from harness.kernels.packed import code_bytes
-from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
-from harness.methods.edge_cut import EdgeCut, EdgeCutState, exchanged_layers, message_width
+from harness.methods.bases.base import Facts, Seen, WireBytes, all_reduce_bytes
+from harness.methods.bases.edge_cut import EdgeCut, EdgeCutState, exchanged_layers, message_width
 from harness.nn import GNN, Conv, GATConv, training_loss
 from harness.rank import Rank
-from harness.tape import Exchange, Tape
+from harness.tape import Tape
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,7 +334,7 @@ class ECGraph(EdgeCut):
         current: Counts = memory["bits"].cpu().numpy().copy()
         return current
 
-    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: ECEpoch) -> Exchange:
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: ECEpoch) -> LayerExchange:
         assert isinstance(state, ECState)
         boundary, nodes = state.boundary, state.halo_ids
         fetches = self._forwards(l, model, plan, boundary, nodes), self._backwards(l, plan, boundary, nodes)
@@ -342,7 +343,7 @@ class ECGraph(EdgeCut):
     def _pull(
         self, l: int, model: GNN, state: ECState, fetches: tuple[Fetch, Fetch], graph: LocalGraph,
         reverse: LocalGraph | None = None,
-    ) -> Exchange:  # fmt: skip
+    ) -> LayerExchange:  # fmt: skip
         """The exchange of layer l with these fetches forwards and backwards."""
         layer, aggregation = model.layers[l], model.aggregation(l)
         if self.wire == "product":

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from harness.errors import InputError
-from harness.exchanges import Boundary, Memory
+from harness.exchanges import Boundary, LayerExchange, Memory
 from harness.graphs import HaloPlan, Part, Totals
-from harness.methods.base import Facts, Seen
+from harness.methods.bases.base import Facts, Seen
+from harness.methods.bases.edge_cut import EdgeCutState
 from harness.methods.ec_graph import ECEpoch, ECGraph, ECState
-from harness.methods.edge_cut import EdgeCutState
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.sampling import EVERYTHING, Sample, sample_layers
-from harness.tape import Exchange, Tape
+from harness.tape import Tape
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +151,7 @@ class ECGraphS(ECGraph):
         sampled = replace(state, graph=state.part.graph, halo_x=state.read_x)
         return await super().forward(rank, part, model, sampled, memory, tape)
 
-    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: ECEpoch) -> Exchange:
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: ECEpoch) -> LayerExchange:
         assert isinstance(state, ECSampledState)
         sample = state.sample.layers[l]
         forth, back = state.pulled[l]

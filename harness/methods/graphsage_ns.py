@@ -9,8 +9,8 @@ from torch import Tensor
 
 from harness.exchanges import Memory
 from harness.graphs import Part, Totals
-from harness.methods.base import Facts, Seen, WireBytes
-from harness.methods.mini_batch import BatchState, MiniBatch, fan_outs, fan_outs_by_layer, total_observed
+from harness.methods.bases.base import Facts, Seen, WireBytes
+from harness.methods.bases.mini_batch import BatchState, MiniBatch, fan_outs, fan_outs_by_layer, total_observed
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.sampling import SampledBatch, draw_hops, needs_degrees, sampled_layers

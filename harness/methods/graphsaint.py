@@ -12,9 +12,9 @@ from torch import Tensor
 from harness.errors import InputError
 from harness.exchanges import Memory
 from harness.graphs import Block, Part, Totals
-from harness.methods.base import Facts
-from harness.methods.self_weighted import refuse_attention
-from harness.methods.subgraph_batches import OwnPartState, SubgraphBatches, global_ids, uniform_layers
+from harness.methods.bases.base import Facts
+from harness.methods.bases.self_weighted import refuse_attention
+from harness.methods.bases.subgraph_batches import OwnPartState, SubgraphBatches, global_ids, uniform_layers
 from harness.nn import GNN
 from harness.rank import Rank, random_key
 from harness.sampling import (

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from harness.exchanges import Memory
 from harness.graphs import Part
-from harness.methods.base import Facts, Seen, WireBytes
-from harness.methods.layer_wise import EVERY_NODE, LayerWise, LayerWiseState, Norm, draw_near
-from harness.methods.mini_batch import BatchState
+from harness.methods.bases.base import Facts, Seen, WireBytes
+from harness.methods.bases.layer_wise import EVERY_NODE, LayerWise, LayerWiseState, Norm, draw_near
+from harness.methods.bases.mini_batch import BatchState
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.sampling import MatrixRows, Normalise, SampledBatch

@@ -8,14 +8,13 @@ from typing import Any, ClassVar, Literal
 from harness.codecs import Cast
 from harness.effects import Direction
 from harness.errors import InputError
-from harness.exchanges import HaloPush, Late, Memory, Smoothed, drain_pipeline
+from harness.exchanges import HaloPush, Late, LayerExchange, Memory, Smoothed, drain_pipeline
 from harness.graphs import Part, Totals
-from harness.methods.base import Facts
-from harness.methods.early_gradients import EarlyGradients
-from harness.methods.edge_cut import EdgeCutState, message_width
+from harness.methods.bases.base import Facts
+from harness.methods.bases.early_gradients import EarlyGradients
+from harness.methods.bases.edge_cut import EdgeCutState, message_width
 from harness.nn import GNN
 from harness.rank import Rank
-from harness.tape import Exchange
 
 SMOOTHED: dict[str, tuple[Direction, ...]] = {
     "none": (), "features": ("forward",), "gradients": ("backward",), "both": ("forward", "backward"),
@@ -82,5 +81,5 @@ class PipeGCN(EarlyGradients):
     async def settle(self, rank: Rank, memory: Memory) -> None:
         await drain_pipeline(rank, memory)
 
-    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange:
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> LayerExchange:
         return HaloPush(state.route, l, Cast(None), Cast(None), ship=plan.ship)

@@ -11,7 +11,7 @@ from harness import registry
 from harness.registry import Registry, class_places
 
 if TYPE_CHECKING:
-    from harness.methods.base import Method
+    from harness.methods.bases.base import Method
 
 GROUP = "haloscope.methods"
 

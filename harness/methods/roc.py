@@ -10,14 +10,14 @@ from torch import Tensor
 
 from harness.codecs import Cast
 from harness.errors import InputError
-from harness.exchanges import AllBlocks, BlockSum, HaloPull, Memory, SwapTape
+from harness.exchanges import AllBlocks, BlockSum, HaloPull, LayerExchange, Memory, SwapTape
 from harness.graphs import Part
-from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
+from harness.methods.bases.base import Facts, Seen, WireBytes, all_reduce_bytes
+from harness.methods.bases.edge_cut import EdgeCutState, exchanged_layers, message_width
 from harness.methods.cagnet import BlockRows, BlockState
-from harness.methods.edge_cut import EdgeCutState, exchanged_layers, message_width
 from harness.nn import GNN
 from harness.rank import Rank
-from harness.tape import Exchange, Tape
+from harness.tape import Tape
 
 GB = 1e9
 
@@ -84,7 +84,7 @@ class ROC(BlockRows):
         model.prefer(["linear-first"] * model.depth)
         return await super().setup(rank, part, model)
 
-    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange:
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> LayerExchange:
         assert isinstance(state, BlockState)
         aggregation = model.aggregation(l)
         assert aggregation is not None

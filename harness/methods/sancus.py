@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.errors import InputError
-from harness.exchanges import AllBlocks, BlockPull, HistoricalBlocks, Memory
+from harness.exchanges import AllBlocks, BlockPull, HistoricalBlocks, LayerExchange, Memory
 from harness.graphs import Part
-from harness.methods.base import Facts, Seen, WireBytes, all_reduce_bytes
+from harness.methods.bases.base import Facts, Seen, WireBytes, all_reduce_bytes
+from harness.methods.bases.edge_cut import EdgeCutState
 from harness.methods.cagnet import BlockRows, BlockState
-from harness.methods.edge_cut import EdgeCutState
 from harness.nn import GNN, Conv
 from harness.rank import Rank
-from harness.tape import Exchange
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +101,7 @@ class SANCUS(BlockRows):
     async def begin(self, rank: Rank, part: Part, state: EdgeCutState, memory: Memory) -> EpochOfBlocks:
         return EpochOfBlocks(memory, rank.epoch)
 
-    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: EpochOfBlocks) -> Exchange:
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: EpochOfBlocks) -> LayerExchange:
         assert isinstance(state, BlockState)
         layer = model.layers[l]
         assert isinstance(layer, Conv)

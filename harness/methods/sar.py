@@ -7,13 +7,12 @@ from typing import Any
 
 from harness.effects import Direction
 from harness.errors import InputError
-from harness.exchanges import Pieces, SequentialAttention, SequentialSum
+from harness.exchanges import LayerExchange, Pieces, SequentialAttention, SequentialSum
 from harness.graphs import Part, Totals
-from harness.methods.base import Facts
-from harness.methods.edge_cut import EdgeCut, EdgeCutState, message_width
+from harness.methods.bases.base import Facts
+from harness.methods.bases.edge_cut import EdgeCut, EdgeCutState, message_width
 from harness.nn import GNN, Conv, GATConv
 from harness.rank import Rank
-from harness.tape import Exchange
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +77,7 @@ class SAR(EdgeCut):
             return (4 if direction == "forward" else 8) * layer.heads * (layer.width + 1)
         return 4 * message_width(model, l)
 
-    def exchange(self, l: int, model: GNN, state: SARState, plan: Any) -> Exchange:  # type: ignore[override]
+    def exchange(self, l: int, model: GNN, state: SARState, plan: Any) -> LayerExchange:  # type: ignore[override]
         layer, aggregation = model.layers[l], model.aggregation(l)
         if isinstance(layer, GATConv):
             return SequentialAttention(state.pieces, l, layer)

@@ -8,13 +8,12 @@ from typing import Any, Literal
 from harness.codecs import Cast
 from harness.effects import Direction
 from harness.errors import InputError
-from harness.exchanges import HaloPush
+from harness.exchanges import HaloPush, LayerExchange
 from harness.graphs import Part, Totals
-from harness.methods.base import Facts
-from harness.methods.edge_cut import EdgeCut, EdgeCutState
+from harness.methods.bases.base import Facts
+from harness.methods.bases.edge_cut import EdgeCut, EdgeCutState
 from harness.nn import GNN, Conv, GCNConv, Order
 from harness.rank import Rank
-from harness.tape import Exchange
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +78,7 @@ class Single(EdgeCut):
             return "auto"
         return "linear-first" if isinstance(layer, GCNConv) else "aggregate-first"
 
-    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange:
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> LayerExchange:
         return HaloPush(state.route, l, Cast(None), Cast(None))
 
     def row_bytes(self, model: GNN, l: int, direction: Direction) -> int:

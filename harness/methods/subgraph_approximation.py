@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from harness.errors import InputError
-from harness.exchanges import Memory
+from harness.exchanges import LayerExchange, Memory
 from harness.graphs import Part, Totals
-from harness.methods.base import Facts, Seen, WireBytes
-from harness.methods.edge_cut import EdgeCut, EdgeCutState
+from harness.methods.bases.base import Facts, Seen, WireBytes
+from harness.methods.bases.edge_cut import EdgeCut, EdgeCutState
 from harness.nn import GNN, training_loss
 from harness.partition.overlap import check_overlap
 from harness.rank import Rank
 from harness.sampling import NeighbourSampler, batch_logits, batch_part, batches
-from harness.tape import Exchange, Tape
+from harness.tape import Tape
 
 MASTER = 0
 
@@ -137,7 +137,7 @@ class SubgraphApproximation(EdgeCut):
         values = sum(p.numel() for p in model.parameters()) + 1
         return {"reduce": {-1: 2 * 4 * (len(ranks) - 1) * values}}
 
-    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange | None:
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> LayerExchange | None:
         """None: the halo is empty."""
         return None
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from torch import Tensor
-
 from harness.codecs import Codec, StochasticRows
-from harness.effects import Direction, Rows
+from harness.effects import Direction
 from harness.errors import InputError
-from harness.exchanges import HaloPush, Late, Memory, Quantiser, Route, drain_pipeline, encode_rows, ship
+from harness.exchanges import HaloPush, Late, LayerExchange, Memory, QuantisedPush, Quantiser, drain_pipeline
 from harness.graphs import Part, Totals
-from harness.methods.base import Facts
-from harness.methods.early_gradients import EarlyGradients
-from harness.methods.edge_cut import EdgeCutState, OverlappingEdgeCut, message_width
+from harness.methods.bases.base import Facts
+from harness.methods.bases.early_gradients import EarlyGradients
+from harness.methods.bases.edge_cut import EdgeCutState, OverlappingEdgeCut, message_width
 from harness.nn import GNN
 from harness.rank import Rank
-from harness.tape import Exchange
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +84,7 @@ class SylvieS(Sylvie, OverlappingEdgeCut):
             return {"overlap": "scope=all"}
         return {"overlap": "dropout=after"} if self.dropout == "after" else {}
 
-    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange:
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> LayerExchange:
         if self.scope == "all":
             return QuantisedPush(state.route, l, self.codec())
         return HaloPush(state.route, l, self.codec(), self.codec())
@@ -151,36 +148,5 @@ class SylvieA(Sylvie):
     async def settle(self, rank: Rank, memory: Memory) -> None:
         await drain_pipeline(rank, memory)
 
-    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Late) -> Exchange:
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Late) -> LayerExchange:
         return HaloPush(state.route, l, self.codec(), self.codec(), ship=plan.ship)
-
-
-@dataclass(frozen=True, eq=False)
-class QuantisedPush:
-    """A push in which own rows are quantised too, with the same codes that their readers receive."""
-
-    route: Route
-    layer: int
-    codec: Codec
-
-    async def forward(self, rank: Rank, x: Tensor) -> tuple[Tensor, Tensor]:
-        """x [n_own, d] -> (decoded x, decoded halo [n_halo, d])."""
-        plan, label = self.route.plan, f"h{self.layer}"
-        payload = encode_rows(rank, x, self.codec, label=label, direction="forward", layer=self.layer)
-        parts = [Rows(part.index_select(0, plan.send_rows), plan.send_counts, plan.recv_counts) for part in payload]
-        received = await rank.all_to_all(parts, label=label, direction="forward", layer=self.layer)
-        with rank.span("codec"):
-            own, halo = (self.codec.decode(rows, x.shape[1], x.dtype) for rows in (payload, received.tensors))
-        return own, halo
-
-    async def adjoint(self, rank: Rank, *gradients: Tensor) -> Tensor:
-        """(g_own, g_halo) -> decoded g_own plus the decoded halo gradients of all readers, [n_own, d]."""
-        g_own, g_halo = gradients
-        plan, l = self.route.plan, self.layer
-        returned = await ship(
-            rank, g_halo, plan.recv_counts, plan.send_counts, self.codec, label=f"g{l}", direction="backward", layer=l
-        )
-        payload = encode_rows(rank, g_own, self.codec, label=f"own g{l}", direction="backward", layer=l)
-        with rank.span("codec"):
-            own = self.codec.decode(payload, g_own.shape[1], g_own.dtype)
-        return self.route.add_back(own, returned)

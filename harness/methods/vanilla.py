@@ -10,13 +10,12 @@ import torch
 from harness.codecs import Cast
 from harness.effects import Direction
 from harness.errors import InputError
-from harness.exchanges import AttentionPull, HaloPull, HaloPush
+from harness.exchanges import AttentionPull, HaloPull, HaloPush, LayerExchange
 from harness.graphs import BOTH_DIRECTIONS, Totals
-from harness.methods.base import Facts
-from harness.methods.early_gradients import EarlyGradients
-from harness.methods.edge_cut import EdgeCutState, OverlappingEdgeCut, message_width
+from harness.methods.bases.base import Facts
+from harness.methods.bases.early_gradients import EarlyGradients
+from harness.methods.bases.edge_cut import EdgeCutState, OverlappingEdgeCut, message_width
 from harness.nn import GNN, Conv, GATConv
-from harness.tape import Exchange
 
 DTYPES = {"fp32": None, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -82,7 +81,7 @@ class Vanilla(EarlyGradients, OverlappingEdgeCut):
         if self.style == "pull" and foreign:
             raise InputError("style=pull needs layers of haloscope (gcn, sage, gat); use style=push")
 
-    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange:
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> LayerExchange:
         codec = Cast(DTYPES[self.dtype])
         layer, aggregation = model.layers[l], model.aggregation(l)
         if self.style == "pull" and aggregation is not None:

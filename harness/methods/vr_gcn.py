@@ -12,8 +12,8 @@ from torch import Tensor
 from harness.errors import InputError
 from harness.exchanges import Memory
 from harness.graphs import Part, Totals
-from harness.methods.base import Facts, Seen, WireBytes
-from harness.methods.mini_batch import (
+from harness.methods.bases.base import Facts, Seen, WireBytes
+from harness.methods.bases.mini_batch import (
     BatchState,
     MiniBatch,
     fan_outs,

@@ -15,8 +15,8 @@ import torch
 
 from harness.config import RunConfig
 from harness.graphs import Part
-from harness.methods.base import Method
-from harness.methods.edge_cut import EdgeCutState
+from harness.methods.bases.base import Method
+from harness.methods.bases.edge_cut import EdgeCutState
 from harness.methods.vanilla import Vanilla
 from harness.nn import GNN, counts
 from harness.rank import Rank

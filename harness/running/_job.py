@@ -13,7 +13,7 @@ from torch import Tensor
 from harness.config import RunConfig
 from harness.errors import InputError
 from harness.graphs import Totals
-from harness.methods.base import Method
+from harness.methods.bases.base import Method
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.running._rates import Rates

@@ -14,7 +14,7 @@ from typing import Protocol
 from harness.config import RunConfig
 from harness.errors import InputError
 from harness.machine import GPU_KERNELS, used_code
-from harness.methods.base import Method
+from harness.methods.bases.base import Method
 from harness.methods.registry import parse_method
 from harness.nn import MODELS, build_model, model_factory
 from harness.partition import PARTITIONERS, Cutting

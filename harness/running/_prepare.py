@@ -20,7 +20,7 @@ from harness.config import CutConfig, RunConfig
 from harness.errors import InputError
 from harness.graphs import Graph, RankGrid, Totals, replicated
 from harness.machine import cache_root, kept_json, write_atomically
-from harness.methods.base import Method
+from harness.methods.bases.base import Method
 from harness.methods.registry import parse_method
 from harness.nn import GNN
 from harness.partition import PARTITIONERS, Cutting, Folder, cutting, parse_partitioner

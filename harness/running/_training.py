@@ -12,7 +12,7 @@ import torch
 
 from harness.graphs import Part
 from harness.kernels.uncompiled import without_compiler
-from harness.methods.base import Method
+from harness.methods.bases.base import Method
 from harness.nn import GNN, build_model, copy_on_meta
 from harness.rank import Rank
 from harness.running import _evaluation as evaluation

@@ -52,7 +52,7 @@ class SampledLayer:
 
 @dataclass(frozen=True, eq=False)
 class SampledBatch:
-    """One rank's part of one step: what `harness.methods.mini_batch.MiniBatch` computes on.
+    """One rank's part of one step: what `harness.methods.bases.mini_batch.MiniBatch` computes on.
 
     Attributes:
         layers: by layer of the model, the input's first; None where a layer reads no neighbours.

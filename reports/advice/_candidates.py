@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from harness.config import RunConfig
 from harness.errors import InputError
 from harness.graphs import Graph
-from harness.methods.base import Method
-from harness.methods.mini_batch import Batched
+from harness.methods.bases.base import Method
+from harness.methods.bases.mini_batch import Batched
 from harness.methods.registry import cut_of, parse_method
 from harness.methods.vanilla import Vanilla
 from harness.nn import build_model

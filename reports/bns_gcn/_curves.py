@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from reports.bns_gcn._figures import COUNTS
 from reports.bns_gcn._scores import scores_of_rates
+from reports.bns_gcn.testbed import RATES, TITLES, WORKS
 from reports.core.context import Context
+from reports.core.rows import judged_in
 from reports.core.table import STANDS_IN, Ordering, Plot
-from reports.core.testbeds import RATES, TITLES, WORKS, judged_in
 from reports.core.train import Trained
 from reports.draw.charts import colours_of, curves
 from reports.draw.drawing import panels

@@ -7,21 +7,14 @@ from typing import Any
 
 from reports.bns_gcn._machine import MACHINE, fewest, machine
 from reports.bns_gcn._scores import BNS_GRAPHS, FROM_8_PARTS, SCORE_METRICS, scores_of_rates
+from reports.bns_gcn.testbed import TITLES, as_coded, laws_of
 from reports.core import load
 from reports.core.context import Context, demand
+from reports.core.load import select, value
 from reports.core.null_models import Null
 from reports.core.predict import Fit
+from reports.core.rows import judged_in, scored, seconds_row
 from reports.core.table import Ordering, PaperTable, Row
-from reports.core.testbeds import (
-    TITLES,
-    as_coded,
-    judged_in,
-    laws_of,
-    scored,
-    seconds_row,
-    select,
-    value,
-)
 from reports.core.train import Trained
 from reports.study import study_run_settings
 

@@ -15,12 +15,7 @@ from harness.partition.edge import assign, quality
 from harness.workloads import Degrees, Workload, hash_boundary, load_workload
 from reports.bns_gcn._machine import CLUSTER, MACHINE, Halo, boundary, fewest, machine
 from reports.bns_gcn._times import PROPORTIONAL
-from reports.core import load
-from reports.core.context import Context, demand
-from reports.core.null_models import Null
-from reports.core.predict import Fit, Seconds, Testbed
-from reports.core.table import Ordering, Plot, Row
-from reports.core.testbeds import (
+from reports.bns_gcn.testbed import (
     RATES,
     SPREAD,
     TITLES,
@@ -29,12 +24,16 @@ from reports.core.testbeds import (
     eq4,
     laws_of,
     num_exchanging_layers,
-    ratio,
     sage,
-    select,
     shape,
-    value,
 )
+from reports.core import load
+from reports.core.context import Context, demand
+from reports.core.load import select, value
+from reports.core.null_models import Null
+from reports.core.predict import Fit, Seconds, Testbed
+from reports.core.rows import ratio
+from reports.core.table import Ordering, Plot, Row
 from reports.draw.charts import colours_of, curves, paper_parts, stacked
 from reports.draw.drawing import AS_PRINTED, panels
 

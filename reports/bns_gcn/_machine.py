@@ -6,21 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reports.core import load
-from reports.core.context import Context
-from reports.core.null_models import Null
-from reports.core.predict import GRADIENT_HOOKS, Fit, Testbed
-from reports.core.testbeds import (
+from reports.bns_gcn.testbed import (
     AS_CODED,
+    GRADIENT_HOOKS,
     as_coded,
     bed_of,
     halo_of,
     num_exchanging_layers,
     sage,
-    select,
-    value,
     with_program_host,
 )
+from reports.core import load
+from reports.core.context import Context
+from reports.core.load import select, value
+from reports.core.null_models import Null
+from reports.core.predict import Fit, Testbed
 
 CLUSTER = "bns-10x2080ti"
 GAT_WIDTH = {"reddit": 256, "ogbn-products": 128, "yelp": 256}  # of the scripts of Sylvie's program, its descendant

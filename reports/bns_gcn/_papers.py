@@ -7,23 +7,14 @@ from dataclasses import dataclass, replace
 from harness.errors import InputError
 from reports.bns_gcn._machine import PROGRAM_HOST
 from reports.bns_gcn._times import PROPORTIONAL, SAMPLED, announcement, at_rate, share_of
+from reports.bns_gcn.testbed import AS_CODED, TITLES, as_coded, laws_of, sage, with_program_host, work_of
 from reports.core import load
 from reports.core.context import Context
+from reports.core.load import select, value
 from reports.core.null_models import Null
 from reports.core.predict import Fit, Seconds, Testbed
+from reports.core.rows import seconds_row
 from reports.core.table import Fitted, Ordering, PaperTable, Row
-from reports.core.testbeds import (
-    AS_CODED,
-    TITLES,
-    as_coded,
-    laws_of,
-    sage,
-    seconds_row,
-    select,
-    value,
-    with_program_host,
-    work_of,
-)
 
 CLUSTER = "bns-32x6v100"
 PROFILE = (

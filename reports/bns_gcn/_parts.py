@@ -13,11 +13,13 @@ from harness.workloads import Degrees, hash_boundary
 from reports.bns_gcn._machine import MACHINE, Halo, cut, gain_null, machine
 from reports.bns_gcn._times import table1_values
 from reports.bns_gcn._variances import BUDGETS, Variance, measured
+from reports.bns_gcn.testbed import PRESET, SPREAD, TITLES, as_coded, eq4, laws_of, shape
 from reports.core import load
 from reports.core.context import Context, demand
+from reports.core.load import select, value
 from reports.core.predict import Fit
+from reports.core.rows import ratio
 from reports.core.table import Ordering, PaperTable, Row
-from reports.core.testbeds import PRESET, SPREAD, TITLES, as_coded, eq4, laws_of, ratio, select, shape, value
 from reports.core.train import chosen_graph
 
 GRAPHS = ("reddit", "ogbn-products", "yelp")

@@ -8,10 +8,10 @@ from typing import Any
 
 from harness.errors import InputError
 from reports.bns_gcn._machine import CLUSTER
+from reports.bns_gcn.testbed import TITLES, bed_of, sage, shape
 from reports.core.context import Context, demand
 from reports.core.predict import Fit, Seconds
 from reports.core.table import Ordering, Row
-from reports.core.testbeds import TITLES, bed_of, sage, shape
 from reports.core.train import Trained
 
 WORKERS = {"reddit": 26, "ogbn-products": 12}

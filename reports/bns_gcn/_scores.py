@@ -11,23 +11,12 @@ import pandas as pd
 from reports.bns_gcn._machine import MACHINE, cut, machine
 from reports.bns_gcn._sampled import ONE_DEVICE, SAMPLED_TIMES, behind_full_graph, sampled_epoch, sampled_time
 from reports.bns_gcn._times import PROPORTIONAL, at_rate, share_of
+from reports.bns_gcn.testbed import SYSTEMS, TITLES, as_coded, epochs_of, laws_of, trainable, work_of
 from reports.core import load
 from reports.core.context import Context
+from reports.core.load import select, value
+from reports.core.rows import judged_in, scored, seconds_row
 from reports.core.table import Ordering, PaperTable, Row
-from reports.core.testbeds import (
-    SYSTEMS,
-    TITLES,
-    as_coded,
-    epochs_of,
-    judged_in,
-    laws_of,
-    scored,
-    seconds_row,
-    select,
-    trainable,
-    value,
-    work_of,
-)
 from reports.core.train import Trained, accuracies
 from reports.study import kept_scores
 

@@ -9,21 +9,13 @@ from typing import Any, Literal
 from harness.errors import InputError
 from reports.bns_gcn._machine import MACHINE, Halo, boundary, cut, fewest, gat, machine, reddit
 from reports.bns_gcn._sampled import SAMPLED_TIMES, sampled_epoch, sampled_time
+from reports.bns_gcn.testbed import SYSTEMS, TITLES, as_coded, laws_of, work_of
 from reports.core import load
 from reports.core.context import Context
+from reports.core.load import select, value
 from reports.core.predict import Fit, Seconds, Testbed
+from reports.core.rows import ratio, seconds_row
 from reports.core.table import Ordering, PaperTable, Row
-from reports.core.testbeds import (
-    SYSTEMS,
-    TITLES,
-    as_coded,
-    laws_of,
-    ratio,
-    seconds_row,
-    select,
-    value,
-    work_of,
-)
 
 SAMPLERS = {"Node": "node", "Edge": "edge", "Random walk": "rw"}  # of GraphSAINT, as printed -> option
 SAMPLED = ("p=0.1", "p=0.01")

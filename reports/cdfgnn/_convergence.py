@@ -10,8 +10,8 @@ from reports.cdfgnn._cuts import DATASETS, EBV1, GRAPH_OF, PRINTED_GPUS
 from reports.cdfgnn._times import config, timed_record
 from reports.core.context import Context
 from reports.core.inputs import Inputs
+from reports.core.rows import judged_in
 from reports.core.table import Ordering, Plot, Row
-from reports.core.testbeds import judged_in
 from reports.core.train import Trained, accuracies
 from reports.draw.drawing import DASHES, panels
 from reports.draw.figures import method_colours

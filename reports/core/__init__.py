@@ -1,4 +1,4 @@
 """Parts that tables and figures of all papers share: rows and verdicts, published numbers, cached runs, trained scores.
 
-Independent of single papers. Modules: `table`, `load`, `context`, `train`, `predict`, `testbeds`, `clusters`.
+Independent of single papers. Modules: `table`, `rows`, `load`, `context`, `train`, `predict`, `clusters`.
 """

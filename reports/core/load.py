@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -108,3 +109,19 @@ def entry(paper: str, kind: str, **where: Any) -> dict[str, Any]:
 def entries(paper: str, kind: str, **where: Any) -> list[dict[str, Any]]:
     """All entries of a kind in a paper's set-up that have these values."""
     return [deepcopy(e) for e in _setup(paper)[kind] if all(e.get(key) == wanted for key, wanted in where.items())]
+
+
+def value(frame: pd.DataFrame, **where: Any) -> float:
+    """The one value of a published frame whose columns have these values. Raises InputError unless there is one."""
+    chosen = select(frame, **where)
+    if len(chosen) != 1:
+        raise InputError(f"{len(chosen)} published values with {where}")
+    return float(chosen["value"].iloc[0])
+
+
+def select(frame: pd.DataFrame, **where: Any) -> pd.DataFrame:
+    """The rows whose columns have these values, or for which a given predicate is true."""
+    for column, wanted in where.items():
+        series = frame[column]
+        frame = frame[series.map(wanted) if isinstance(wanted, Callable) else series == wanted]  # type: ignore[arg-type]
+    return frame

@@ -137,7 +137,7 @@ class Testbed:
         model: settings of the model (`RunConfig` fields).
         workload: name of a shipped workload, or a description (docs/workloads.md) as a mapping.
         epochs: epochs of a run; the median is used.
-        hooks: whether the paper's programs sum gradients during the backward pass (`GRADIENT_HOOKS`).
+        hooks: whether the paper's programs sum gradients during the backward pass (`early`).
     """
 
     __test__ = False  # pytest would collect the class because of its name
@@ -230,14 +230,6 @@ class Testbed:
         if isinstance(self.workload, str):
             return f"workload:{self.workload}"
         return self.context.workload(self.workload)
-
-
-GRADIENT_HOOKS = (
-    "gradients are summed during the backward pass (gradients=early): the authors' programs start the all-reduce of "
-    "every parameter from a hook on its gradient (helper/reducer.py), so that only the lowest layer's is waited for, "
-    "and the others share the links with the exchanges below"
-)
-"""What is assumed of the all-reduce of BNS-GCN's program and of those made from it."""
 
 
 def early(method: str) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 
 from reports.core.context import Context
 from reports.core.load import text
+from reports.core.rows import judged_in
 from reports.core.table import POINTS, Ordering, Plot, Row
-from reports.core.testbeds import judged_in
 from reports.core.train import Trained, accuracies, chosen_graph
 from reports.draw.drawing import AS_PRINTED, DASHES, panels
 from reports.draw.figures import METHOD_COLOURS, shades

@@ -9,8 +9,8 @@ import numpy as np
 
 from harness.partition.edge import assign, quality
 from harness.workloads import METIS_LAW, hash_boundary, metis_cut_share
-from reports.core.load import published
-from reports.core.testbeds import select, shape, value
+from reports.bns_gcn.testbed import shape
+from reports.core.load import published, select, value
 from reports.ec_graph._times import TOPOLOGIES, Machines, on_disk, timed_counts, workload
 
 PARTITIONER = "metis-cut"  # METIS with the edge-cut objective, DGL's default

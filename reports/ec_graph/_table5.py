@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from reports.core.context import Context
 from reports.core.load import published
+from reports.core.rows import judged_in
 from reports.core.table import POINTS, Ordering, PaperTable, Row
-from reports.core.testbeds import judged_in
 from reports.core.train import Trained, accuracies, chosen_graph
 from reports.ec_graph._rivals import RIVALS, rival_method
 from reports.ec_graph._table4 import printed_fanouts

@@ -9,8 +9,8 @@ from typing import Any
 from reports.core import load
 from reports.core.context import Context, demand
 from reports.core.inputs import Inputs
+from reports.core.rows import judged_in
 from reports.core.table import Ordering, Plot, Row
-from reports.core.testbeds import judged_in
 from reports.core.train import FEWEST, Trained, accuracies
 from reports.draw.drawing import panels
 from reports.draw.figures import MARKERS, METHOD_COLOURS, OTHER_COLOURS, shades

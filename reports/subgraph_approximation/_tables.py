@@ -14,8 +14,8 @@ from typing import Any
 from reports.core import load
 from reports.core.context import Context
 from reports.core.null_models import Null
+from reports.core.rows import judged_in
 from reports.core.table import How, Ordering, PaperTable, Row
-from reports.core.testbeds import judged_in
 from reports.core.train import Trained
 from reports.subgraph_approximation._figures import FIGURES
 from reports.subgraph_approximation._training import (

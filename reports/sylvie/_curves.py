@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from reports.core import load
 from reports.core.context import Context
+from reports.core.load import select, value
 from reports.core.null_models import Null
 from reports.core.predict import Seconds
+from reports.core.rows import judged_in, seconds_row
 from reports.core.table import Ordering, Plot, Row
-from reports.core.testbeds import judged_in, seconds_row, select, value
 from reports.core.train import Trained
 from reports.draw.charts import colours_of, curves, grouped, paper_parts, stacked
 from reports.draw.drawing import panels

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from reports.bns_gcn.testbed import TITLES
 from reports.core import load
 from reports.core.context import Context
+from reports.core.load import select, value
 from reports.core.null_models import Null
 from reports.core.predict import Fit, Seconds, Testbed
+from reports.core.rows import judged_in
 from reports.core.table import Ordering, Plot, Row
-from reports.core.testbeds import TITLES, judged_in, select, value
 from reports.draw.charts import colours_of, grouped, paper_parts, stacked
 from reports.draw.drawing import panels
 from reports.sylvie._programs import PER_PEER, SAR_MODEL, judged_epoch, speed_ups, system_seconds

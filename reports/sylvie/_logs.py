@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from reports.bns_gcn.testbed import AS_CODED, as_coded, logged_host_s
 from reports.core import load
 from reports.core.context import Context, demand
+from reports.core.load import select, value
 from reports.core.predict import Fit
 from reports.core.table import Ordering, PaperTable, Row
-from reports.core.testbeds import AS_CODED, as_coded, logged_host_s, select, value
 from reports.sylvie._programs import (
     LATE,
     PER_PEER,

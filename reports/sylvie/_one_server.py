@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from reports.bns_gcn.testbed import TITLES
 from reports.core import load
 from reports.core.context import Context
+from reports.core.load import select, value
 from reports.core.predict import Fit
 from reports.core.table import Ordering, Plot, Row
-from reports.core.testbeds import TITLES, select, value
 from reports.draw.charts import colours_of, grouped, paper_parts, stacked
 from reports.draw.drawing import panels
 from reports.sylvie._programs import PER_PEER, SAR_MODEL, LoggedComponent, as_timed, judged_epoch, speed_ups

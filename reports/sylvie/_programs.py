@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from reports.bns_gcn.testbed import as_coded, num_exchanging_layers, with_program_host
 from reports.core import load
+from reports.core.load import select
 from reports.core.predict import Fit, Seconds, Testbed
 from reports.core.table import Fitted
-from reports.core.testbeds import as_coded, num_exchanging_layers, select, with_program_host
 from reports.sylvie._testbed import CLUSTER, METHOD_OF, ON_ONE_SERVER, GraphBed, settings_of
 from sims.cluster import load_cluster
 

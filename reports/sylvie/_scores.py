@@ -6,17 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from reports.bns_gcn.testbed import SYSTEMS, TITLES
 from reports.core import load
 from reports.core.context import Context
+from reports.core.load import select, value
+from reports.core.rows import judged_in, scored
 from reports.core.table import POINTS, How, Ordering, PaperTable, Row
-from reports.core.testbeds import (
-    SYSTEMS,
-    TITLES,
-    judged_in,
-    scored,
-    select,
-    value,
-)
 from reports.core.train import Trained, accuracies
 from reports.study import kept_scores
 from reports.sylvie._programs import PER_PEER, SAR_MODEL, judged_epoch

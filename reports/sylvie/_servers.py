@@ -12,8 +12,8 @@ import pandas as pd
 
 from reports.core import load
 from reports.core.context import Context
+from reports.core.load import select
 from reports.core.predict import Fit, Testbed
-from reports.core.testbeds import select
 from reports.sylvie._testbed import SERVER, Logged, constants, read_rows, sylvie_bed
 
 SAR_IN_ONE_SERVER = "sar/sar_n8.csv"

@@ -16,21 +16,21 @@ import numpy as np
 import pandas as pd
 
 from harness.workloads import METIS_LAW
-from reports.core import load
-from reports.core.context import Context
-from reports.core.null_models import Null
-from reports.core.predict import GRADIENT_HOOKS, Fit, Testbed, device_and_host, parts_of
-from reports.core.testbeds import (
+from reports.bns_gcn.testbed import (
+    GRADIENT_HOOKS,
     SPREAD,
     TITLES,
     halo_of,
     num_exchanging_layers,
-    select,
     shape,
     trainable,
     uneven,
-    value,
 )
+from reports.core import load
+from reports.core.context import Context
+from reports.core.load import select, value
+from reports.core.null_models import Null
+from reports.core.predict import Fit, Testbed, device_and_host, parts_of
 
 CLUSTER = "sylvie-2x8"
 SERVER = f"{CLUSTER}:hosts.count=1"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from reports.bns_gcn.testbed import TITLES
 from reports.core import load
 from reports.core.context import Context
+from reports.core.load import select, value
+from reports.core.rows import seconds_row
 from reports.core.table import Ordering, PaperTable, Row
-from reports.core.testbeds import TITLES, seconds_row, select, value
 from reports.sylvie._programs import PER_PEER, as_timed, system_seconds
 from reports.sylvie._testbed import (
     FIT_GRAPH,

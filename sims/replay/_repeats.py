@@ -25,7 +25,7 @@ from torch.utils._mode_utils import no_dispatch
 
 from harness.effects import Background, Effect, Start
 from harness.errors import ProgramError
-from harness.methods.base import Method
+from harness.methods.bases.base import Method
 from harness.rank import COMPONENTS, Rank
 from harness.traffic import Traffic
 from sims.device import Work

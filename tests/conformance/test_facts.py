@@ -15,14 +15,13 @@ from harness.conformance._rounds import EpochSettings, run_epochs
 from harness.conformance._static import check_static
 from harness.effects import Direction
 from harness.errors import InputError, ProgramError
-from harness.exchanges import HaloPush
-from harness.methods.base import Facts, Method
-from harness.methods.edge_cut import EdgeCut, EdgeCutState, message_width
+from harness.exchanges import HaloPush, LayerExchange
+from harness.methods.bases.base import Facts, Method
+from harness.methods.bases.edge_cut import EdgeCut, EdgeCutState, message_width
 from harness.methods.registry import METHODS, parse_method
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.registry import short_text
-from harness.tape import Exchange
 from tests.support.settings import SETTINGS, label
 
 
@@ -72,7 +71,7 @@ class Good(EdgeCut):
     name = "good"
     facts = Facts(cut="edge", exact=True, paper="an example")
 
-    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange:
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> LayerExchange:
         return HaloPush(state.route, l, Cast(None), Cast(None))
 
 
@@ -82,7 +81,7 @@ class Half(Good):
 
     facts = Facts(cut="edge", exact=False, lossy=True)
 
-    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange:
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> LayerExchange:
         return HaloPush(state.route, l, Cast(torch.float16), Cast(None))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from docs.generate import methods
-from harness.methods.base import Facts
+from harness.methods.bases.base import Facts
 from harness.methods.registry import METHODS
 from harness.methods.vanilla import Vanilla
 

@@ -18,6 +18,7 @@ from harness.config import ModelConfig, RunConfig
 from harness.datasets import GRAPH_SOURCES, GraphSource
 from harness.errors import InputError
 from harness.graphs import Graph, LocalGraph
+from harness.methods import registry as method_registry
 from harness.methods.registry import METHODS, parse_method
 from harness.methods.vanilla import Vanilla
 from harness.nn import GNN, MODELS, build_model
@@ -248,3 +249,10 @@ def test_what_is_written_is_read_back(made: Everything) -> None:
 def test_a_wrong_text_is_one_line_that_names_the_option(text: str, message: str) -> None:
     with pytest.raises(InputError, match=f"^{message}$"):
         parse_named(KIND, text)
+
+
+def test_modules_of_methods_are_those_of_systems() -> None:
+    """What several systems share is in `bases`, not between them."""
+    folder = Path(method_registry.__file__).parent
+    modules = {place.partition(":")[0] for place in method_registry._CLASSES.values()}
+    assert {path.stem for path in folder.glob("*.py")} == modules | {"__init__", "registry"}

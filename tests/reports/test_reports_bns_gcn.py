@@ -20,11 +20,11 @@ from reports.bns_gcn._machine import CLUSTER, MACHINE, boundary, fitted_epoch, g
 from reports.bns_gcn._parts import part_counts
 from reports.bns_gcn._sampled import drawn_ahead, in_proportion
 from reports.bns_gcn._times import EMPTY, NARROW, READINGS, announcement, in_ten_parts, reddit_parts, sampling_overhead
+from reports.bns_gcn.testbed import SYSTEMS, as_coded, bed_of, logged_host_s, program_host, uneven
 from reports.core.context import Context
-from reports.core.load import published
+from reports.core.load import published, value
 from reports.core.predict import Fit, Seconds, Testbed
 from reports.core.table import PaperTable
-from reports.core.testbeds import SYSTEMS, as_coded, bed_of, logged_host_s, program_host, uneven, value
 from reports.ec_graph._times import METHOD_OF as OF_EC_GRAPH
 from reports.sylvie._testbed import METHOD_OF as OF_SYLVIE
 from sims.cluster import load_cluster

@@ -8,20 +8,11 @@ from pathlib import Path
 import pytest
 
 from harness.errors import InputError
+from reports import core
+from reports.bns_gcn.testbed import bed_of, eq4, halo_of, num_exchanging_layers, sage, shape, trainable
 from reports.core.context import Context
-from reports.core.load import published
+from reports.core.load import published, select, value
 from reports.core.predict import Fit, Seconds, Testbed, parts_of
-from reports.core.testbeds import (
-    bed_of,
-    eq4,
-    halo_of,
-    num_exchanging_layers,
-    sage,
-    select,
-    shape,
-    trainable,
-    value,
-)
 
 WIDTH = 16
 MODEL = {"model": "sage", "layers": 2, "hidden": WIDTH, "layer0": "precompute"}
@@ -188,7 +179,7 @@ def test_eq4_saves_more_where_there_is_more_boundary(bed: Testbed) -> None:
     assert eq4(100, 900, 0.1) < eq4(100, 300, 0.1) < 1
     assert eq4(100, 300, 0.0) == 0.5
     configs = [bed.config(method) for method in ("vanilla", "bns-gcn:p=0.5")]
-    whole, half = (record["facts"]["eq4_bytes"][0] for record in bed.context.runs(configs))
+    whole, half = (record["facts"]["feature_bytes"][0] for record in bed.context.runs(configs))
     width, inputs = WIDTH * 4, 3 * 2000 * 32 * 4  # the input layer holds no halo rows
     assert (half - inputs) / (whole - inputs) == pytest.approx(eq4(2000, 900, 0.5), rel=1e-6)
     assert whole == inputs + (3 * 2000 + 900) * width
@@ -201,3 +192,11 @@ def test_programs_with_hooks_sum_gradients_early_where_the_method_can(bed: Testb
     assert bed.config("bns-gcn:p=0.1")["method"] == "bns-gcn:p=0.1:gradients=early"
     assert bed.config("cagnet")["method"] == "cagnet", "it has no such option"
     assert replace(bed, hooks=False).config("vanilla")["method"] == "vanilla"
+
+
+def test_core_has_nothing_of_the_program_of_one_paper() -> None:
+    """BNS-GCN's graphs, settings and program are in its folder; papers beside it do not import them."""
+    folder = Path(core.__file__).parent
+    assert {path.name for path in folder.glob("*.py") if "bns" in path.read_text().lower()} == set()
+    users = {path.parent.name for path in folder.parent.rglob("*.py") if "reports.bns_gcn.testbed" in path.read_text()}
+    assert users == {"bns_gcn", "sylvie", "ec_graph"}, "both name graphs that BNS-GCN describes"

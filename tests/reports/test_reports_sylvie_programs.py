@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from reports import sylvie
+from reports.bns_gcn.testbed import as_coded, program_host, shape
 from reports.core.context import Context
 from reports.core.load import published
-from reports.core.testbeds import as_coded, program_host, shape
 from reports.sylvie._programs import (
     OPERATORS,
     as_timed,

@@ -11,23 +11,18 @@ import torch
 from torch import Tensor
 
 from harness import loopback
-from harness.config import RunConfig
+from harness.conformance._ground import small_model
 from harness.graphs import Graph, Part
-from harness.methods.base import Method
-from harness.nn import GNN, build_model, training_loss
+from harness.methods.bases.base import Method
+from harness.nn import GNN, training_loss
 from harness.partition.edge import build_parts
 from harness.rank import Rank
 from harness.tape import Tape
 
 
 def make_model(kind: str, graph: Graph, *, dtype: torch.dtype = torch.float64, **options: Any) -> GNN:
-    """A small model with non-zero biases, so that every parameter has a gradient."""
-    config = RunConfig.of(model=kind, **{"layers": 3, "hidden": 4, "heads": 2, "norm": "layer", **options})
-    model = build_model(config.model, graph.num_features, graph.num_classes, config.training.seed).to(dtype)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.1
-    return model
+    """A model of one kind, as the checks of `harness.conformance` have it."""
+    return small_model(graph, dtype, model=kind, **options)
 
 
 def make_parts(graph: Graph, owner: np.ndarray, parts: int, dtype: torch.dtype = torch.float64) -> list[Part]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from harness.graphs import Graph, from_edges
+from harness.conformance import _ground
+from harness.graphs import Graph
 
 
 def random_graph(
@@ -13,24 +14,9 @@ def random_graph(
 ) -> Graph:
     """A graph with random edges (some nodes isolated), features, labels and a 60/20/20 split."""
     rng = np.random.default_rng(seed)
-    edges = rng.integers(0, num_nodes, (2, num_edges))
-    edges = edges[:, edges[0] != edges[1]]
-    if symmetric:
-        edges = np.concatenate([edges, edges[::-1]], axis=1)
-    order = rng.permutation(num_nodes)
-    a, b = int(0.6 * num_nodes), int(0.8 * num_nodes)
-    return from_edges(
-        "random",
-        edges,
-        num_nodes,
-        dedupe=True,
-        x=rng.standard_normal((num_nodes, features)).astype(np.float32),
-        y=rng.integers(0, classes, num_nodes),
-        num_classes=classes,
-        train=np.sort(order[:a]),
-        val=np.sort(order[a:b]),
-        test=np.sort(order[b:]),
-    )
+    edges, order = _ground.random_edges(num_nodes, num_edges, rng), rng.permutation(num_nodes)
+    x, y = rng.standard_normal((num_nodes, features)), rng.integers(0, classes, num_nodes)
+    return _ground.labelled_graph(_ground.both_ways(edges) if symmetric else edges, x, y, classes, order)
 
 
 @st.composite
@@ -40,12 +26,6 @@ def graphs(draw: st.DrawFn, *, symmetric: bool = True) -> Graph:
     return random_graph(nodes, draw(st.integers(0, 4 * nodes)), seed=draw(st.integers(0, 10_000)), symmetric=symmetric)
 
 
-def owners(graph: Graph, parts: int, kind: str, seed: int = 0) -> np.ndarray:
-    """Owner of every node: `hash`, `random`, `first` (all on rank 0, the others empty) or `halves` (two ranks used)."""
-    if kind == "hash":
-        return (np.arange(graph.num_nodes) % parts).astype(np.int32)
-    if kind == "first":
-        return np.zeros(graph.num_nodes, np.int32)
-    if kind == "halves":
-        return (np.arange(graph.num_nodes) * 2 // max(graph.num_nodes, 1) % parts).astype(np.int32)
-    return np.random.default_rng(seed).integers(0, parts, graph.num_nodes).astype(np.int32)
+def owners(graph: Graph, parts: int, kind: _ground.Deal, seed: int = 0) -> np.ndarray:
+    """Owner of every node, int32 [N]: `hash`, `random`, `first` (the other ranks are empty) or `halves` (two ranks)."""
+    return _ground.owners(graph.num_nodes, parts, kind, seed)

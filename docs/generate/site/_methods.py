@@ -12,7 +12,7 @@ from pathlib import Path
 from docs.generate.methods import CUTS, HEAD, PAGE, cells, missing, options_lines, page, prose, section
 from docs.generate.site._executed import wrapped
 from harness.config import laid_over
-from harness.methods.base import Method
+from harness.methods.bases.base import Method
 from harness.methods.registry import METHODS
 from harness.registry import short_text, syntax
 

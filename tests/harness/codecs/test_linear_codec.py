@@ -17,9 +17,10 @@ from harness.kernels import threads
 from harness.kernels._quantize_torch import quantize_linear_torch
 from harness.kernels.changed import changed_rows, changed_rows_torch
 from harness.kernels.work import BitsArgument, RowCodec, Streamed, declared_work
+from tests.support.codecs import row_bytes
 
 BITS = (1, 2, 4, 8, 16)
-EVERY = pytest.mark.parametrize("codec", [LinearRows(bits) for bits in BITS], ids=lambda c: c.name)
+EVERY = pytest.mark.parametrize("codec", [LinearRows(bits) for bits in BITS], ids=str)
 
 
 @pytest.fixture
@@ -89,8 +90,8 @@ def test_bytes_are_what_is_promised_and_any_rows_of_a_payload_are_a_payload(code
     checked: Codec = codec
     x = torch.randn(7, 13, generator=torch.Generator().manual_seed(2))
     payload = checked.encode(x, 0)
-    assert sum(part.numel() * part.element_size() for part in payload) == 7 * checked.row_bytes(13)
-    assert checked.row_bytes(13) == (13 * codec.bits + 7) // 8 + checked.side_bytes() and checked.side_bytes() == 8
+    assert [part.nbytes for part in payload] == [7 * each for each in row_bytes(checked, 13)]
+    assert row_bytes(checked, 13) == [(13 * codec.bits + 7) // 8, 8]
     whole, chosen = checked.decode(payload, 13, x.dtype), torch.tensor([5, 0, 3])
     assert torch.equal(checked.decode(tuple(t[chosen] for t in payload), 13, x.dtype), whole[chosen])
     assert torch.equal(checked.encode(x, 1)[0], payload[0]), "no randomness"

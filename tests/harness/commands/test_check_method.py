@@ -19,8 +19,8 @@ import torch
 
 from harness.codecs import Cast
 from harness.exchanges import HaloPush
-from harness.methods.base import Facts
-from harness.methods.edge_cut import EdgeCut
+from harness.methods.bases.base import Facts
+from harness.methods.bases.edge_cut import EdgeCut
 
 
 @dataclass(frozen=True, kw_only=True)

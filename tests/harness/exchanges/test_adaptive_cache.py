@@ -80,7 +80,7 @@ def test_both_sides_of_a_cache_stay_equal_bit_by_bit(codec: LinearRows | None, t
         assert (off <= threshold * cache["part"].abs().amax(1) + lost).all()
 
 
-@pytest.mark.parametrize("codec", [LinearRows(8), LinearRows(2)], ids=lambda c: c.name)
+@pytest.mark.parametrize("codec", [LinearRows(8), LinearRows(2)], ids=str)
 def test_what_quantisation_loses_is_sent_later(codec: LinearRows) -> None:
     """Constant rows converge: the error is sent with the next difference."""
     parts = vertex_parts(random_graph(30, 90, seed=3), 4, dtype=torch.float32)

@@ -113,7 +113,7 @@ def test_a_loaded_module_counts_as_it_was_until_it_is_loaded_again(plugin: tuple
 def test_a_method_counts_with_what_it_runs_and_without_other_methods() -> None:
     for name in ("vanilla", "sylvie-a", "cdfgnn"):
         found, own = {*used_modules(parse_method(name))}, METHODS.find(name).__module__
-        assert {own, "harness.methods.base", "harness.nn._models", "harness.rank"} <= found
+        assert {own, "harness.methods.bases.base", "harness.nn._models", "harness.rank"} <= found
         others = {kind.__module__ for kind in METHODS.own().values()} - {own, "harness.methods.vanilla"}
         assert not found & others
         assert not any(each.startswith(("harness.commands", "harness.datasets", "torch", "numpy")) for each in found)

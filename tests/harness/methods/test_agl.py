@@ -15,8 +15,8 @@ from harness import loopback
 from harness.conformance._ground import graph_totals
 from harness.errors import InputError
 from harness.graphs import Graph, Part
+from harness.methods.bases.stored_batches import StoredState
 from harness.methods.registry import parse_method
-from harness.methods.stored_batches import StoredState
 from harness.nn import GNN, Dense
 from harness.rank import Rank
 from harness.running import run

@@ -17,9 +17,9 @@ from harness.conformance import adjacency, reference_gradients
 from harness.errors import Diverged, InputError
 from harness.exchanges import Leg, Memory, PlainSync
 from harness.graphs import Graph, VertexPart
-from harness.methods.base import Method
+from harness.methods.bases.base import Method
+from harness.methods.bases.vertex_cut import VertexState
 from harness.methods.cdfgnn import CDFGNN
-from harness.methods.vertex_cut import VertexState
 from harness.nn import GNN, Conv
 from harness.rank import Rank
 from harness.running import prepare, run

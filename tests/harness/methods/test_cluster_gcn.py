@@ -15,9 +15,9 @@ from harness import loopback
 from harness.conformance import adjacency
 from harness.errors import InputError
 from harness.graphs import Part
+from harness.methods.bases.self_weighted import SelfWeighted
 from harness.methods.cluster_gcn import ClusterGCN
 from harness.methods.registry import parse_method
-from harness.methods.self_weighted import SelfWeighted
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.running import run

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from harness import loopback
 from harness.errors import ProgramError
-from harness.methods.early_gradients import EarlyTape
+from harness.methods.bases.early_gradients import EarlyTape
 from harness.methods.registry import METHODS, parse_method
 from harness.rank import Rank
 from harness.running import run

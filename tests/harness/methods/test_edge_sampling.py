@@ -9,7 +9,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.table import Table
 
+from harness.commands.tables import run_report
 from harness.graphs import Block
 from harness.kernels.edge_drop import drop_edges, drop_edges_torch
 from harness.methods.bns_gcn import BNSGCN
@@ -128,8 +130,25 @@ def test_memory_by_equation_4_is_reported_rank_by_rank() -> None:
         result = run(config(f"bns-gcn:p={p}", epochs=1))
         counts = result.graph["partition"]
         assert counts["partitioner"] == "metis-cut"
-        held = sum(result.facts["eq4_bytes"])
+        held = sum(result.facts["feature_bytes"])
         assert held == pytest.approx(4 * (3 * 300 * sum(widths) + p * counts["volume"] * sum(widths[1:])))
+
+
+def test_tables_print_them_also_from_older_results() -> None:
+    """Results of before named them eq4_bytes."""
+    record = run(config("bns-gcn:p=0.5", epochs=1)).to_dict()
+    older = {**record, "facts": {**record["facts"]}}
+    older["facts"]["eq4_bytes"] = older["facts"].pop("feature_bytes")
+    bare = {**record, "facts": {k: v for k, v in record["facts"].items() if k != "feature_bytes"}}
+    new, old, none = (_outcomes(each) for each in (record, older, bare))
+    assert "features kept for the backward pass, fullest rank, by formula" in dict(new) and new == old != none
+
+
+def _outcomes(record: dict[str, Any]) -> list[tuple[str, str]]:
+    """First and second cells of the tables' rows."""
+    tables = [each for each in run_report(record) if isinstance(each, Table)]
+    rows = (zip(each.columns[0].cells, each.columns[1].cells, strict=True) for each in tables)
+    return [(str(name), str(cell)) for each in rows for name, cell in each]
 
 
 def test_a_sampled_input_layer_holds_sampled_rows_only() -> None:
@@ -137,7 +156,7 @@ def test_a_sampled_input_layer_holds_sampled_rows_only() -> None:
     for p in (1.0, 0.25):
         result = run(config(f"bns-gcn:p={p}", epochs=1, layer0="exchange"))
         volume, widths = result.graph["partition"]["volume"], [12, 10, 10]
-        held[p] = sum(result.facts["eq4_bytes"])
+        held[p] = sum(result.facts["feature_bytes"])
         assert held[p] == pytest.approx(4 * sum(widths) * (3 * 300 + p * volume))
     assert held[0.25] < held[1.0]
 

@@ -9,17 +9,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from harness.codecs import Cast
+from harness.codecs import Cast, Codec
 from harness.config import ModelConfig
-from harness.exchanges import HaloPush
-from harness.graphs import LocalGraph
-from harness.methods.base import Facts
+from harness.exchanges import HaloPull, HaloPush, Late, LayerExchange, Memory
+from harness.graphs import LocalGraph, Part
+from harness.methods.bases.base import Facts
+from harness.methods.bases.edge_cut import EdgeCut, EdgeCutState
 from harness.methods.bns_gcn import BNSGCN
-from harness.methods.edge_cut import EdgeCut, EdgeCutState
 from harness.methods.vanilla import Vanilla
 from harness.nn import GNN, aggregate, build_model
 from harness.nn._layers import SAGEConv
-from harness.tape import Exchange
+from harness.rank import Rank
 from tests.support.conformance import make_model, make_parts, relative_error, step
 from tests.support.graphs import owners, random_graph
 
@@ -33,7 +33,7 @@ class HalfForward(EdgeCut):
     name = "half-forward"
     facts = Facts(cut="edge", exact=False, lossy=True, paper="an example")
 
-    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange:
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> LayerExchange:
         return HaloPush(state.route, l, codec=Cast(torch.float16), backward_codec=Cast(None))
 
 
@@ -59,6 +59,47 @@ def test_a_method_in_one_class_sends_what_it_says() -> None:
     assert forward == [rows * 6 * 2] * 2 and backward == [rows * 6 * 4] * 2
     _, wanted, _ = step(Vanilla(), model, parts)
     assert 0 < relative_error(found, wanted) < 0.01
+
+
+class Doubled:
+    """A codec of another package: what the protocol demands, and nothing else. Rows travel twice as large."""
+
+    def encode(self, rows: Tensor, key: int) -> tuple[Tensor, ...]:
+        return (2 * rows,)
+
+    def decode(self, payload: tuple[Tensor, ...], width: int, dtype: torch.dtype) -> Tensor:
+        return payload[0].to(dtype) / 2
+
+    def payload(self, width: int, dtype: torch.dtype) -> tuple[tuple[int, torch.dtype], ...]:
+        return ((width, dtype),)
+
+
+@pytest.mark.parametrize("style", ["push", "pull", "late"])
+def test_a_foreign_codec_needs_three_functions(style: str) -> None:
+    """At once and, in its first epochs, behind the rank's compute."""
+    codec: Codec = Doubled()
+
+    @dataclass(frozen=True, kw_only=True)
+    class WithCodec(EdgeCut):
+        name = "with-codec"
+        facts = Facts(cut="edge", exact=True, paper="an example")
+
+        async def begin(self, rank: Rank, part: Part, state: EdgeCutState, memory: Memory) -> Late:
+            return Late(memory, style != "late", "background")
+
+        def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Late) -> LayerExchange:
+            aggregation = model.aggregation(l)
+            if style == "pull" and aggregation is not None:
+                return HaloPull(state.route, l, codec, codec, state.graph, aggregation)
+            return HaloPush(state.route, l, codec, codec, ship=plan.ship)
+
+    parts = make_parts(GRAPH, owners(GRAPH, 3, "hash"), 3)
+    model = make_model("sage", GRAPH)
+    found, wanted = (step(method, model, parts) for method in (WithCodec(), Vanilla()))
+    sent = [outcome[2][0].layers["forward"] for outcome in (found, wanted)]
+    assert sent[0] == sent[1] and sum(sent[0].values()) > 0
+    if style != "late":
+        assert relative_error(found[1], wanted[1]) < 1e-10
 
 
 def test_a_foreign_layer_trains_exactly_on_any_number_of_parts() -> None:

@@ -16,9 +16,9 @@ from harness import loopback
 from harness.errors import InputError
 from harness.graphs import Graph, from_edges
 from harness.kernels.importance import inclusion
+from harness.methods.bases.layer_wise import EVERY_NODE, LayerWise
 from harness.methods.fastgcn import FastGCN
 from harness.methods.ladies import LADIES
-from harness.methods.layer_wise import EVERY_NODE, LayerWise
 from harness.methods.registry import parse_method
 from harness.nn import GNN, Aggregation
 from harness.rank import Rank

@@ -13,7 +13,7 @@ from harness.codecs import StochasticRows
 from harness.config import from_mapping
 from harness.errors import Diverged, InputError
 from harness.exchanges import HaloPush, Route, ship
-from harness.methods.base import Method
+from harness.methods.bases.base import Method
 from harness.methods.bns_gcn import BNSGCN
 from harness.methods.ec_graph import ECGraph
 from harness.methods.registry import METHODS, parse_method

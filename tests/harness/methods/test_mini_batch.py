@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness import loopback
 from harness.conformance import reference_gradients
 from harness.errors import InputError
 from harness.graphs import Graph, Part
-from harness.methods.base import Method
+from harness.methods.bases.base import Method, flat_gradients, set_gradients
+from harness.methods.bases.mini_batch import MiniBatch
 from harness.methods.distdgl import DistDGL
 from harness.methods.graphsage_ns import GraphSAGENS
-from harness.methods.mini_batch import MiniBatch
 from harness.methods.registry import parse_method
 from harness.rank import Rank
 from harness.running import run
@@ -25,6 +27,21 @@ from harness.traffic import Traffic
 from tests.conformance.test_drivers import config
 from tests.support.conformance import make_model, make_parts
 from tests.support.graphs import owners, random_graph
+
+SHAPES = st.lists(st.lists(st.integers(0, 3), max_size=3), min_size=1, max_size=4)
+
+
+@given(shapes=SHAPES, absent=st.sets(st.integers(0, 3)))
+def test_gradients_are_one_tensor_and_pieces_of_it(shapes: list[list[int]], absent: set[int]) -> None:
+    """With a loss and a count behind; parameters without a gradient get zeros."""
+    parameters = [torch.zeros(shape, requires_grad=True) for shape in shapes]
+    for at, p in enumerate(parameters):
+        p.grad = None if at in absent else torch.randn(p.shape)
+    wanted = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in parameters]
+    flat = flat_gradients(parameters, torch.tensor(2.5), torch.full((1,), 7.0))
+    assert flat[-2:].tolist() == [2.5, 7.0] and torch.equal(flat[:-2], flat_gradients(parameters))
+    set_gradients(parameters, flat[:-2] * 2)
+    assert all(p.grad is not None and torch.equal(p.grad, 2 * w) for p, w in zip(parameters, wanted, strict=True))
 
 
 def prepared(method: Method, graph: Graph, parts: list[Part], program: Any, seed: int = 0) -> list[Any]:

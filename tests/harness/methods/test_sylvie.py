@@ -15,15 +15,15 @@ from harness import loopback
 from harness.codecs import StochasticRows
 from harness.effects import Handle
 from harness.errors import InputError
-from harness.exchanges import HaloPush, Quantiser
+from harness.exchanges import HaloPush, LayerExchange, Quantiser, Returns
 from harness.graphs import LocalGraph
-from harness.methods.edge_cut import EdgeCutState
+from harness.methods.bases.edge_cut import EdgeCutState
 from harness.methods.registry import parse_method
 from harness.methods.sylvie import SylvieA, SylvieS
 from harness.nn import GNN, Drop
 from harness.rank import Rank
 from harness.running import run
-from harness.tape import Exchange, Tape
+from harness.tape import Tape
 from sims.device._profile import DEVICES
 from tests.conformance.test_drivers import comparable, config
 from tests.support.conformance import make_model, make_parts
@@ -204,7 +204,7 @@ def sent_and_received(method: SylvieS, keep: float) -> tuple[list[Tensor], list[
         state = await method.setup(rank, part, mine)
 
         class Watching(SylvieS):
-            def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange:
+            def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> LayerExchange:
                 return Spy(super().exchange(l, model, state, plan), sent if l == 1 else {})
 
         def update(
@@ -225,8 +225,12 @@ def sent_and_received(method: SylvieS, keep: float) -> tuple[list[Tensor], list[
 class Spy:
     """An exchange that keeps what each rank hands to it."""
 
-    inner: Exchange
+    inner: LayerExchange
     sent: dict[int, Tensor]
+
+    @property
+    def returns(self) -> Returns:
+        return self.inner.returns
 
     async def forward(self, rank: Rank, x: Tensor) -> tuple[Tensor, ...]:
         self.sent[rank.index] = x

@@ -299,7 +299,7 @@ def test_forecasts_follow_finished_runs() -> None:
 
 def test_the_code_of_a_method_is_what_it_runs() -> None:
     found = {*used_modules(METHODS.find("bns-gcn"), run, apart=APART)}
-    assert {"harness.methods.edge_cut", "harness.sampling._boundary", "harness.running._training"} <= found
+    assert {"harness.methods.bases.edge_cut", "harness.sampling._boundary", "harness.running._training"} <= found
     assert not {name for name in found if "cdfgnn" in name or "sancus" in name or "commands" in name}
     assert "harness.exchanges._adaptive_cache" not in found, "what comes through a door is followed to its file"
     assert not {name for name in found if name.endswith(("_cuda", "registry")) and name != "harness.registry"}

@@ -13,7 +13,7 @@ import torch
 
 from harness.effects import Rows
 from harness.errors import ProgramError
-from harness.methods.base import Method
+from harness.methods.bases.base import Method
 from harness.methods.registry import METHODS, parse_method
 from harness.methods.vanilla import Vanilla
 from harness.rank import Rank

@@ -1,4 +1,4 @@
-"""The graphs, models and testbed of BNS-GCN's experiments, as counts and settings; Sylvie has the same graphs.
+"""The graphs, models, testbed and program of BNS-GCN's experiments, as counts and settings; Sylvie has the same graphs.
 
 Counts are those of the stand-ins' presets (published, `harness.datasets`); depth, width and dropout are printed
 (`reports/published/bns-gcn-setup.toml`). Sylvie's are in `reports.sylvie`.
@@ -6,20 +6,17 @@ Counts are those of the stand-ins' presets (published, `harness.datasets`); dept
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
 
 from harness.datasets import PRESETS
-from harness.errors import InputError
 from harness.workloads import METIS_LAW, RANDOM_LAW, halo_spread
 from reports.core import load
 from reports.core.context import Context
-from reports.core.predict import OF_HOST, Fit, Seconds, Testbed, parts_of
-from reports.core.table import Fitted, How, Row
-from reports.core.train import Trained
+from reports.core.predict import OF_HOST, Fit, Testbed, parts_of
+from reports.core.table import Fitted
 
 TITLES = {
     "reddit": "Reddit",
@@ -108,7 +105,7 @@ def uneven(name: str, mean: int, parts: int) -> dict[str, Any]:
     """The boundary nodes of METIS' parts as a distribution over them (docs/workloads.md), of the given mean."""
     if name != "reddit":
         return {"mean": mean, "spread": round(halo_spread(parts), 3)}
-    printed = select(load.published("bns-gcn-table1"), metric="boundary_inner_ratio")["value"].to_numpy(float)
+    printed = load.select(load.published("bns-gcn-table1"), metric="boundary_inner_ratio")["value"].to_numpy(float)
     count = len(printed)
     places, at = (np.arange(count) + 0.5) / count, (np.arange(parts) + 0.5) / parts
     found = np.interp(at, places, np.sort(printed) / printed.mean())
@@ -127,26 +124,17 @@ def laws_of(*hows: str) -> tuple[str, ...]:
     return (*(metis if "METIS" in hows else ()), *((RANDOM_LAW,) if "random" in hows else ()))
 
 
-def value(frame: pd.DataFrame, **where: Any) -> float:
-    """The one value of a published frame whose columns have these values. Raises InputError unless there is one."""
-    chosen = select(frame, **where)
-    if len(chosen) != 1:
-        raise InputError(f"{len(chosen)} published values with {where}")
-    return float(chosen["value"].iloc[0])
-
-
-def select(frame: pd.DataFrame, **where: Any) -> pd.DataFrame:
-    """The rows whose columns have these values, or for which a given predicate is true."""
-    for column, wanted in where.items():
-        series = frame[column]
-        frame = frame[series.map(wanted) if isinstance(wanted, Callable) else series == wanted]  # type: ignore[arg-type]
-    return frame
-
-
 def eq4(inner: float, halo: float, share: float) -> float:
     """Memory with a share of the boundary over memory with all of it, by Eq. 4 per layer: 3 inner + boundary."""
     return (3 * inner + share * halo) / (3 * inner + halo)
 
+
+GRADIENT_HOOKS = (
+    "gradients are summed during the backward pass (gradients=early): the authors' programs start the all-reduce of "
+    "every parameter from a hook on its gradient (helper/reducer.py), so that only the lowest layer's is waited for, "
+    "and the others share the links with the exchanges below"
+)
+"""What is assumed of the all-reduce of BNS-GCN's program and of those made from it."""
 
 AS_CODED = (
     "times are of the authors' program, which keeps int(p n) of each pair's n boundary nodes (sampling=fixed): both "
@@ -200,45 +188,6 @@ def work_of(setting: str) -> str:
     """The method of a printed setting ("p=0.3; METIS")."""
     rate = setting.split(";")[0].strip()
     return WORKS.get(rate, f"bns-gcn:{rate}")
-
-
-def seconds_row(
-    label: str, quantity: str, printed: float, ours: float | None, *, fitted: bool = False, **more: Any
-) -> Row:
-    """A row in seconds."""
-    how: How = "fitted" if fitted else "simulated"
-    return Row(label=label, quantity=quantity, unit="s", published=printed, ours=ours, how=how, **more)
-
-
-def scored(label: str, printed: float, run: Trained | None, method: str, *, how: How = "trained", **more: Any) -> Row:
-    """The row of an accuracy with its 95 % interval: only its place in orderings is judged, unless the graph is the
-    paper's."""
-    judge: Literal["points", "order"] = "points" if run and not run.data else "order"
-    if run and method not in run.scores:
-        how = "needs data"
-    return Row(
-        label=label, quantity="accuracy", unit="%", published=printed, ours=run.mean(method) if run else None, how=how,
-        data=run.data if run else "", judge=judge, seeds=len(run.each(method)) if run else None,
-        interval=run.half_width(method) if run else None, **more,
-    )  # fmt: skip
-
-
-def ratio(slow: Seconds, fast: Seconds) -> float:
-    """Speed-up of the faster epoch."""
-    return slow.epoch / fast.epoch
-
-
-def judged_in(context: Context, study: str) -> tuple[str, ...]:
-    """What is assumed of accuracies that are those of a study (`reports.study.kept_scores`): of all but those of
-    `--full`."""
-    if context.full:
-        return ()
-    return (
-        "accuracies are means over the seeds of a study's runs, with 95 % intervals, on stand-ins, or on the paper's "
-        f"graph where no stand-in is named; claims about them are judged in study/{study}, seed by seed. A stand-in is "
-        "fitted to two printed scores, as a rule those of full-graph training and of one isolated partition. Curves "
-        "are of the first seed, unless all are drawn",
-    )
 
 
 def trainable(name: str, **changes: Any) -> dict[str, Any]:

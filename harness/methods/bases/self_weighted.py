@@ -13,7 +13,7 @@ from torch import Tensor
 
 from harness.errors import InputError
 from harness.graphs import Block
-from harness.methods.edge_cut import EdgeCutState
+from harness.methods.bases.edge_cut import EdgeCutState
 from harness.methods.vanilla import Vanilla
 from harness.nn import GNN, Drop, aggregate, edge_rows
 from harness.tape import Tape

@@ -12,8 +12,8 @@ from torch import Tensor
 from harness.errors import InputError
 from harness.exchanges import Memory
 from harness.graphs import Block, Part, Totals
-from harness.methods.base import Seen, WireBytes
-from harness.methods.mini_batch import Batched, fan_outs, fan_outs_by_layer
+from harness.methods.bases.base import Seen, WireBytes
+from harness.methods.bases.mini_batch import Batched, fan_outs, fan_outs_by_layer
 from harness.nn import GNN, Aggregation
 from harness.rank import Rank
 from harness.sampling import EVERYTHING, Neighbours, Reached, SampledBatch, SampledLayer, Stored, node_of, reached

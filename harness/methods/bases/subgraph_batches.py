@@ -12,8 +12,8 @@ from torch import Tensor
 
 from harness.exchanges import Memory
 from harness.graphs import Block, Part
-from harness.methods.base import Seen, WireBytes
-from harness.methods.mini_batch import Batched, announce
+from harness.methods.bases.base import Seen, WireBytes
+from harness.methods.bases.mini_batch import Batched, announce
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.sampling import Induced, SampledBatch, SampledLayer, induced_subgraph

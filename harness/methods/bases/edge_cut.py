@@ -9,34 +9,30 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from torch import Tensor
 
 from harness.codecs import Cast
 from harness.effects import Direction
-from harness.errors import InputError
+from harness.errors import InputError, ProgramError
 from harness.exchanges import (
-    AttentionPull,
-    BlockPull,
-    HaloFetch,
+    AttentionExchange,
     HaloPull,
     HaloPush,
-    LayerPull,
+    LayerExchange,
     Memory,
-    MixedPull,
     OverlappedPull,
     OverlappedPush,
     Route,
-    SequentialAttention,
-    SequentialSum,
+    returned_by,
     ship,
 )
 from harness.graphs import LocalGraph, Part
-from harness.methods.base import Method, Seen, WireBytes, all_reduce_bytes
+from harness.methods.bases.base import Method, Seen, WireBytes, all_reduce_bytes
 from harness.nn import GNN, Drop, GATConv
 from harness.rank import Rank
-from harness.tape import Exchange, Tape
+from harness.tape import Tape
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +154,7 @@ class EdgeCut(Method):
             exchanged = l > 0 or state.layer0 == "exchange"
             held = self.boundary_share() if exchanged else float(state.layer0 == "cache")
             total += (3 * n_in + n_bd * held * model.exchanges(l)) * model.widths[l] * 4
-        return {"eq4_bytes": total}
+        return {"feature_bytes": total}
 
     async def begin(self, rank: Rank, part: Part, state: EdgeCutState, memory: Memory) -> Any:
         """Per-epoch data, such as a sample, which is passed to `view` and `exchange`.
@@ -177,8 +173,11 @@ class EdgeCut(Method):
         return model.message(0, model.drop(state.halo_x, part.halo_nodes, key))
 
     @abstractmethod
-    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> Exchange | None:
-        """The exchange before layer l, or None if no boundary row is needed in this epoch."""
+    def exchange(self, l: int, model: GNN, state: EdgeCutState, plan: Any) -> LayerExchange | None:
+        """The exchange before layer l, or None if no boundary row is needed in this epoch.
+
+        Its `returns` decides how the layer is computed with it (`harness.exchanges.Returns`).
+        """
 
     async def forward(
         self, rank: Rank, part: Part, model: GNN, state: EdgeCutState, memory: Memory, tape: Tape
@@ -221,15 +220,11 @@ class EdgeCut(Method):
         """Whether own neighbours are summed while halo rows travel."""
         return False
 
-    def _overlapped(self, exchange: Exchange | None, model: GNN, l: int, graph: LocalGraph) -> Exchange | None:
+    def _overlapped(self, exchange: LayerExchange, model: GNN, l: int) -> LayerExchange:
         """The exchange with sums beside it, where the method overlaps them and the aggregation is linear in rows."""
-        aggregation = model.aggregation(l)
-        if not self.overlaps() or aggregation is None:
+        if not self.overlaps() or model.aggregation(l) is None or type(exchange) is not HaloPull:
             return exchange
-        if isinstance(exchange, HaloPush):
-            own = model.reads_own(l) and not model.linear_first(l)
-            return OverlappedPush(exchange, graph, aggregation, own)
-        return OverlappedPull(**vars(exchange)) if isinstance(exchange, HaloPull) else exchange
+        return OverlappedPull(**vars(exchange))
 
     def drops_late(self) -> bool:
         """Whether dropout comes after the exchange, with masks of their own for halo rows, instead of before it."""
@@ -242,6 +237,8 @@ class EdgeCut(Method):
         """Exchange, drop, compute one layer; every rank draws masks of its halo rows alone."""
         exchange = self.exchange(l, model, state, plan)
         assert exchange is not None
+        if returned_by(exchange) not in ("messages", "rows"):
+            raise ProgramError(f"{self.name} drops halo rows, and exchange {type(exchange).__name__} returns none")
         own, halo = await tape.apply(exchange, h)
         own = model.drop(own, part.nodes, rank.key("dropout", l, per_rank=False))
         halo = model.drop(halo, part.halo_nodes, rank.key("dropout/halo", l))
@@ -250,36 +247,68 @@ class EdgeCut(Method):
     async def _layer(
         self, l: int, model: GNN, state: EdgeCutState, plan: Any, tape: Tape, h: Tensor, above: Drop | None
     ) -> Tensor:
-        """Exchange and compute one layer; its rows are dropped as the layer above wants them."""
-        exchange, layer = self.exchange(l, model, state, plan), model.layers[l]
-        if isinstance(exchange, AttentionPull | SequentialAttention):
-            assert isinstance(layer, GATConv)
-            (out,) = await tape.apply(exchange, exchange.input(h))
-            return model.combine(l, h, layer.pulled(out), transformed=True, drop=above)
-        if isinstance(exchange, LayerPull | BlockPull):
-            if not h.requires_grad:  # input features: the exchange has the gradients of the weights
-                h = h.detach().requires_grad_()
-            out, h = await tape.apply(exchange, h, h)
-            return model.combine(l, h, out, transformed=True, drop=above)
-        if isinstance(exchange, HaloFetch):
-            own, halo = await tape.apply(exchange, h)
-            return model.update(l, self.view(state, plan), own, model.message(l, own), model.message(l, halo), above)
-        exchange = self._overlapped(exchange, model, l, self.view(state, plan))
-        message = model.message(l, h)
+        """Exchange and compute one layer, as the exchange declares; its rows are dropped as the layer above wants."""
+        exchange, graph = self.exchange(l, model, state, plan), self.view(state, plan)
         if exchange is None:
-            return model.update(l, self.view(state, plan), h, message, message[:0], above)
-        if isinstance(exchange, HaloPull | MixedPull | SequentialSum):
-            z, h = await tape.apply(exchange, message, h)
-            return model.combine(l, h, z, transformed=model.linear_first(l), drop=above)
-        if isinstance(exchange, OverlappedPush):
-            again = [h] if model.reads_own(l) and not exchange.own else []
-            z, *rows = await tape.apply(exchange, message, *again)
-            return model.combine(l, rows[0] if rows else z, z, transformed=model.linear_first(l), drop=above)
+            message = model.message(l, h)
+            return model.update(l, graph, h, message, message[:0], above)
+        match returned_by(exchange):
+            case "attention":
+                return await self._attention(l, model, cast(AttentionExchange, exchange), tape, h, above)
+            case "layer":
+                if not h.requires_grad:  # input features: the exchange has the gradients of the weights
+                    h = h.detach().requires_grad_()
+                out, h = await tape.apply(exchange, h, h)
+                return model.combine(l, h, out, transformed=True, drop=above)
+            case "rows":
+                own, halo = await tape.apply(exchange, h)
+                return model.update(l, graph, own, model.message(l, own), model.message(l, halo), above)
+            case "sum":
+                return await self._sum(l, model, self._overlapped(exchange, model, l), tape, h, above)
+            case "messages":
+                if isinstance(exchange, HaloPush) and self.overlaps() and model.aggregation(l) is not None:
+                    return await self._pushed_beside_sums(l, model, exchange, graph, tape, h, above)
+                return await self._messages(l, model, exchange, graph, tape, h, above)
+
+    async def _attention(
+        self, l: int, model: GNN, exchange: AttentionExchange, tape: Tape, h: Tensor, above: Drop | None
+    ) -> Tensor:
+        """A layer whose exchange returns the rows that attention sums."""
+        layer = model.layers[l]
+        assert isinstance(layer, GATConv)
+        (out,) = await tape.apply(exchange, exchange.input(h))
+        return model.combine(l, h, layer.pulled(out), transformed=True, drop=above)
+
+    async def _sum(
+        self, l: int, model: GNN, exchange: LayerExchange, tape: Tape, h: Tensor, above: Drop | None
+    ) -> Tensor:
+        """A layer whose exchange aggregates messages."""
+        message = model.message(l, h)
+        z, h = await tape.apply(exchange, message, h)
+        return model.combine(l, h, z, transformed=model.linear_first(l), drop=above)
+
+    async def _messages(
+        self, l: int, model: GNN, exchange: LayerExchange, graph: LocalGraph, tape: Tape, h: Tensor,
+        above: Drop | None,
+    ) -> Tensor:  # fmt: skip
+        """A layer that aggregates the messages which the exchange returns."""
+        message = model.message(l, h)
         if message is h:
             own, halo = await tape.apply(exchange, h)
-            return model.update(l, self.view(state, plan), own, own, halo, above)
+            return model.update(l, graph, own, own, halo, above)
         own, halo, h = await tape.apply(exchange, message, h)
-        return model.update(l, self.view(state, plan), h, own, halo, above)
+        return model.update(l, graph, h, own, halo, above)
+
+    async def _pushed_beside_sums(
+        self, l: int, model: GNN, push: HaloPush, graph: LocalGraph, tape: Tape, h: Tensor, above: Drop | None
+    ) -> Tensor:
+        """A layer whose own neighbours are summed while the push's halo rows travel."""
+        aggregation, again = model.aggregation(l), model.reads_own(l)
+        assert aggregation is not None
+        exchange = OverlappedPush(push, graph, aggregation, own=again and not model.linear_first(l))
+        message, keep = model.message(l, h), [h] if again and not exchange.own else []
+        z, *rows = await tape.apply(exchange, message, *keep)
+        return model.combine(l, rows[0] if rows else z, z, transformed=model.linear_first(l), drop=above)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ from torch import Tensor
 from harness.effects import Handle
 from harness.errors import ProgramError
 from harness.graphs import Part
-from harness.methods.base import Facts, flat_gradients, set_gradients
-from harness.methods.edge_cut import EdgeCut
+from harness.methods.bases.base import Facts, flat_gradients, set_gradients
+from harness.methods.bases.edge_cut import EdgeCut
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.tape import Tape

@@ -19,7 +19,7 @@ from harness.effects import Counts, Rows
 from harness.errors import InputError
 from harness.exchanges import Memory
 from harness.graphs import Part, Totals
-from harness.methods.base import Method, Seen, WireBytes
+from harness.methods.bases.base import Method, Seen, WireBytes, flat_gradients, set_gradients
 from harness.nn import GNN, summed_loss
 from harness.rank import Rank
 from harness.sampling import EVERYTHING, Neighbours, SampledBatch, SampledLayer, no_edges
@@ -248,11 +248,8 @@ def _loss(logits: Tensor, batch: SampledBatch, totals: Totals) -> Tensor:
 async def _reduce(rank: Rank, model: GNN, loss: Tensor, count: float) -> Tensor:
     """Sum gradients, loss and count over ranks and divide the gradients by the count; returns (loss, count)."""
     parameters = list(model.parameters())
-    zeros = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-    flat: Tensor = torch.cat([*[g.reshape(-1) for g in zeros], loss.reshape(1), loss.new_full((1,), count)])
+    flat = flat_gradients(parameters, loss, loss.new_full((1,), count))
     flat = await rank.all_reduce(flat, label="gradients")
-    pieces = (flat[:-2] / flat[-1].clamp(min=1)).split([p.numel() for p in parameters])
-    for parameter, piece in zip(parameters, pieces, strict=True):
-        parameter.grad = piece.view_as(parameter)
+    set_gradients(parameters, flat[:-2] / flat[-1].clamp(min=1))
     sums: Tensor = flat[-2:]
     return sums

@@ -18,7 +18,7 @@ from torch.nn import functional
 from harness.errors import InputError
 from harness.exchanges import Leg, Memory, PlainSync, Replicas, ReplicaSum, ReplicaSync, replica_maximum
 from harness.graphs import Block, Totals, VertexPart
-from harness.methods.base import Method
+from harness.methods.bases.base import Method
 from harness.nn import (
     GNN,
     LEAKY_SLOPE,

@@ -11,8 +11,8 @@ from torch import Tensor
 from harness.errors import InputError
 from harness.graphs import Part, Totals
 from harness.kernels.importance import Draw
-from harness.methods.base import Facts, Seen, WireBytes
-from harness.methods.mini_batch import BatchState, MiniBatch, total_observed
+from harness.methods.bases.base import Facts, Seen, WireBytes
+from harness.methods.bases.mini_batch import BatchState, MiniBatch, total_observed
 from harness.nn import GNN
 from harness.rank import Rank
 from harness.sampling import (

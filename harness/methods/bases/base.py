@@ -261,7 +261,7 @@ class Method(Optioned, ABC):
 
         Where several ranks hold the same part, ranks sum over their column, which holds every part once.
         """
-        flat = torch.cat([*map(_flat_gradient, parameters), loss.reshape(1)])
+        flat = flat_gradients(parameters, loss)
         replicas = self.replicas()
         column = RankGrid(rank.size, replicas).column(rank.index) if replicas > 1 else None
         flat = await rank.all_reduce(flat, label="gradients", group=column)
@@ -270,9 +270,12 @@ class Method(Optioned, ABC):
         return total
 
 
-def flat_gradients(parameters: Sequence[Tensor]) -> Tensor:
-    """The gradients of at least one parameter, one after the other in one dimension; zeros where there is none."""
-    return torch.cat([*map(_flat_gradient, parameters)])
+def flat_gradients(parameters: Sequence[Tensor], *more: Tensor) -> Tensor:
+    """The gradients of at least one parameter, one after the other in one dimension; zeros where there is none.
+
+    `more`: tensors of any shape, whose values follow.
+    """
+    return torch.cat([*map(_flat_gradient, parameters), *(each.reshape(-1) for each in more)])
 
 
 def set_gradients(parameters: Sequence[Tensor], flat: Tensor) -> None:
