@@ -43,7 +43,7 @@ ENTRIES = {
     "sims.cluster": "load_cluster known_clusters place varied file_of_line",
     "sims.device": "load_device save_device known_devices fit_cost",
     "sims.network": "schedule fair_shares Schedule",
-    "sims.replay": "record record_placed Replay traced load_recording enough_epochs",
+    "sims.replay": "record record_placed Replay traced load_recording settled_epochs",
     "sims.study": "open_driver variants kept_recording Explorer run_file",
     "sims.uncertainty": "predicted interval_of inputs_of Draws",
     "sims.explain": "critical_path influences without at_pace",
