@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from threading import Lock
 
 import msgspec
 
@@ -250,10 +251,15 @@ def _source_below(place: str, rest: tuple[str, ...]) -> str:
 _own_source_below = cache(_source_below)  # files of this project come and go with its versions only
 
 
+_PARSING = Lock()
+"""Python 3.11 counts the depth of a tree that it makes once for all threads, and fails where two make one."""
+
+
 def _parsed(content: bytes, package: str) -> _File:
     """What the source of a module of `package` says; of one that cannot be parsed its bytes."""
     try:
-        tree = ast.parse(content)
+        with _PARSING:
+            tree = ast.parse(content)
     except (SyntaxError, ValueError):
         return _File(hashlib.sha256(content).hexdigest(), ())
     imports, waiting = list[_Import](), list[tuple[ast.AST, bool]]([(tree, False)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import msgspec
 
 from harness.errors import InputError
-from harness.methods.registry import parse_method
 from harness.running.results import load_result
 
 
@@ -39,18 +38,13 @@ def load_rates(path: Path, method: str) -> Rates:
     `method` is the method text of the run that uses them.
 
     Raises:
-        InputError: no result file, another method or other options of it, or a run that observed nothing.
+        InputError: no result file, another method, or a run that observed nothing.
     """
     record = load_result(path)
     config = record["config"]
     ran, wanted = (text.partition(":")[0] for text in (config["method"], method))
     if ran != wanted:
         raise InputError(f"{path} is a run of {ran}, whose rates say nothing of {wanted}")
-    if differ := _differing(config["method"], method):
-        raise InputError(
-            f"{path} is a run of {config['method']}, whose rates say nothing of {method}: {' and '.join(differ)} may "
-            "change what it sends"
-        )
     try:
         epochs = [found.observed or {} for found in msgspec.convert(record["epochs"], list[_Epoch])]
     except msgspec.ValidationError as error:
@@ -68,10 +62,3 @@ def load_rates(path: Path, method: str) -> Rates:
         "epochs": len(epochs),
     }
     return Rates(values, run)
-
-
-def _differing(ran: str, wanted: str) -> list[str]:
-    """The options in which two texts of one method differ, but for how the input layer is treated."""
-    first, second = parse_method(ran), parse_method(wanted)
-    names = (field.name for field in fields(first) if field.name != "layer0")
-    return [name.rstrip("_") for name in names if getattr(first, name) != getattr(second, name)]

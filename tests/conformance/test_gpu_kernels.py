@@ -41,7 +41,8 @@ def _agree(row: dict[str, Any], attends: bool = False) -> None:
         found = run(setting)
     for ours, theirs in zip(found.epochs, expected.epochs, strict=True):
         near = 0.02 if theirs["observed"] else 0  # where values decide what is sent, rounding may decide otherwise
-        assert ours["loss"] == pytest.approx(theirs["loss"], rel=max(near, 1e-5)), label(row)
+        rounding = 1e-3 if row.get("precision") == "bf16" else 1e-5  # interpreted kernels cut bits of bf16 off
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=max(near, rounding)), label(row)
         for kind in ("forward", "backward", "reduce", "other"):
             assert ours["bytes"][kind] == pytest.approx(theirs["bytes"][kind], rel=near), (label(row), kind)
 

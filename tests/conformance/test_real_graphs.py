@@ -45,7 +45,7 @@ def test_real_graphs_train_with_every_method_in_both_modes(
         )
         for method in METHODS[parts]
     ]  # fmt: skip
-    results = run_in_turn([config.changed(mode="real") for config in configs], tmp_path)
+    results = run_in_turn([config.changed(mode="real", cluster="local") for config in configs], tmp_path)
     for config, real in zip(configs, results, strict=True):
         simulated = run(config)
         losses = [e["loss"] for e in simulated.epochs]

@@ -68,8 +68,7 @@ def test_measured_rows_are_not_said_to_be_on_the_modelled_cluster(capsys: pytest
     )
     rows = json.loads(Path("found.json").read_text())
     assert [row["cluster"] for row in rows["rows"]] == ["ethernet-1g", "this machine"] and len(rows["warnings"]) == 1
-    (heading,) = (line for line in lines if line.strip().startswith("method"))
-    assert "cluster" in heading
+    assert any("cluster" in line for line in lines if line.strip().startswith("method"))
     assert any("vanilla" in line and "this machine" in line for line in lines)
     svg = Path("runs/comparison/figure.svg").read_text()
     assert "sim on cluster ethernet-1g" in svg and "real on this machine" in svg

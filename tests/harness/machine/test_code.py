@@ -118,8 +118,8 @@ def test_a_method_counts_with_what_it_runs_and_without_other_methods() -> None:
         assert not found & others
         assert not any(each.startswith(("harness.commands", "harness.datasets", "torch", "numpy")) for each in found)
     whole, on_cpus = (used_modules(parse_method("vanilla"), apart=apart).keys() for apart in ((), GPU_KERNELS))
-    assert {"harness.exchanges._layer_pull", "harness.kernels._quantize_cpu"} <= on_cpus
-    assert "harness.kernels._quantize_cuda" in whole - on_cpus and on_cpus < whole
+    assert {"harness.exchanges._push_pull", "harness.kernels._quantize_cpu"} <= on_cpus
+    assert "harness.kernels._dropout_cuda" in whole - on_cpus and on_cpus < whole
 
 
 def test_listed_places_count_without_what_they_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

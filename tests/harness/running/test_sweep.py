@@ -224,7 +224,7 @@ def test_unlike_treatments_are_marked(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "layer0" in next(line for line in printed.splitlines() if line.strip().startswith("method"))
     flat = " ".join(printed.split())
     assert "* not treated as the method that its speed-up is over: ec-graph: layer0 cache, not precompute" in flat
-    assert "all rows but *: " in flat and "note: stand-in" in flat
+    assert "all rows but *: " in flat and "note: generated graph" in flat
     path.write_text(f'{shared}[grid]\nmethod = ["vanilla", "sylvie-s"]\n')
     assert main(path, "--out", out, "--jobs", 1, "--replays", 0) == 0
     flat = " ".join(capsys.readouterr().out.split())

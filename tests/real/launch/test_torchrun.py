@@ -18,7 +18,7 @@ from tests.support.torchrun import SMALL, Agents
 REAL = ("-m", "real")
 FAILING = """
 import os, sys
-from harness.exchanges import Diverged
+from harness.errors import Diverged
 from harness.running import _training
 from real.__main__ import main
 from real.rank.health import end_process

@@ -9,7 +9,7 @@ import torch
 
 from harness.config import RunConfig
 from harness.errors import InputError
-from harness.exchanges import Diverged
+from harness.errors import Diverged
 from harness.kernels.finite_rows_cuda import NONE
 from harness.methods.registry import parse_method
 from harness.rank import Rank
