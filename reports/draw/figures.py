@@ -64,7 +64,7 @@ STYLE: Any = {
     "svg.hashsalt": "haloscope",
 }
 INCHES = 7.2  # inches: two columns of a paper
-CAPTION_COLUMNS = 150
+CAPTION_COLUMNS = 132
 VARIANTS = (0.0, 0.45, -0.45, 0.62, -0.65)  # share of white in the colours of a method's variants; negative: of black
 
 
