@@ -114,7 +114,19 @@ def _caption(records: Sequence[Record]) -> str:
         ", ".join(dict.fromkeys(places)),
     ]  # fmt: skip
     notes = dict.fromkeys(str(note) for graph in graphs for note in graph["notes"])
-    return "\n".join(fill(line, CAPTION_COLUMNS) for line in ("; ".join(filter(None, told)), *notes))
+    return "\n".join(fill(line, CAPTION_COLUMNS) for line in (*_lines(filter(None, told)), *notes))
+
+
+def _lines(pieces: Iterable[str]) -> list[str]:
+    """Pieces with "; " between them, in lines that are broken between pieces."""
+    lines: list[str] = []
+    for piece in pieces:
+        if lines and len(lines[-1]) + len(piece) + 3 <= CAPTION_COLUMNS:
+            lines[-1] += f"; {piece}"
+        else:
+            lines[-1:] = [f"{line};" for line in lines[-1:]]
+            lines.append(piece)
+    return lines
 
 
 def _either(values: Iterable[object]) -> str:
