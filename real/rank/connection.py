@@ -206,7 +206,7 @@ def connect(
         )
         yield connection
     except BaseException as error:
-        if isinstance(error, (KeyboardInterrupt, SystemExit)):  # a signal, to this rank or to all: nobody's failure
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):  # a signal, to this rank or to all: no failure of a rank
             how = "was ended by SIGTERM" if isinstance(error, Terminated) else "was interrupted"
             words.leave("lost", how)
             if isinstance(error, Terminated) and (culprit := words.hindrance()) is not None:

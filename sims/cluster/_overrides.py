@@ -52,7 +52,10 @@ def varied(cluster: Cluster, link: str, what: str, value: float) -> Cluster:
     spec, quantity = cluster.links[link], Quantity(value)
     if link == "nic" and what == "bandwidth" and cluster.nic_rates:
         return with_shaped_links(cluster, spec.latency, [value] * cluster.hosts)
-    spec = replace(spec, latency=quantity) if what == "latency" else replace(spec, bandwidth=quantity)
+    if what == "latency":  # its source says whether it holds the launch of a copy (`sims.transport`)
+        spec = replace(spec, latency=Quantity(value, spec.latency.source))
+    else:
+        spec = replace(spec, bandwidth=quantity)
     return replace(cluster, links={**cluster.links, link: spec})
 
 

@@ -89,14 +89,14 @@ class Simulation:
     @property
     def too_large(self) -> str:
         """Message on these ranks and the fullest of them; empty if all fit."""
-        ranks = self.out_of_memory
+        ranks, needed = self.out_of_memory, self._needed()
         if not ranks:
             return ""
         found = f"{'1 rank does' if len(ranks) == 1 else f'{len(ranks)} ranks do'} not fit: "
-        rank = max(ranks, key=lambda r: self._needed()[self.sharing[r]] / self.memory[r])
+        rank = max(ranks, key=lambda r: needed[self.sharing[r]] / self.memory[r])
         beside = self.sharing.count(self.sharing[rank])
         if beside > 1:
-            found += f"the {beside} ranks that share a device need {byte_text(self._needed()[self.sharing[rank]])}; "
+            found += f"the {beside} ranks that share a device need {byte_text(needed[self.sharing[rank]])}; "
         return f"{found}{self.fullest}"
 
     def _needed(self) -> Counter[int]:

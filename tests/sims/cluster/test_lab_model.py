@@ -56,6 +56,18 @@ def test_another_rate_of_links_is_another_setting_of_the_shapers(lab: str, rate:
     assert slower.nic_rates == cluster.nic_rates and slower.links["nic"].latency.value == 0.01
 
 
+def test_the_knob_of_a_measured_latency_holds_the_launch_of_a_copy_too() -> None:
+    """At the file's own value a copy takes as long as without the knob."""
+    cluster = load_cluster("h200-1")
+    known = cluster.links["bus"].latency
+
+    async def program(rank: Rank) -> None:
+        await rank.host_copy(torch.ones(1, device=rank.device), to_host=True, label="swap")
+
+    spans = [timed(program, 1, each).makespan_s for each in (cluster, varied(cluster, "bus", "latency", known.value))]
+    assert known.source == "measured" and spans[0] == spans[1] > 0
+
+
 def test_ranks_of_a_host_talk_over_its_loopback() -> None:
     placement = place(load_cluster("lab:2x1gbit:ranks=2"), 4)
     assert placement.host.tolist() == [0, 0, 1, 1]
