@@ -202,7 +202,7 @@ def test_epochs_are_static_with_any_option(method: Method) -> None:
     try:
         check_static(method, Ground(quick=True))
     except InputError as error:
-        pytest.skip(str(error))  # options that do not go together
+        pytest.skip(f"options that do not go together: {error}")
 
 
 class Miscounted(Good):

@@ -12,6 +12,7 @@ BUDGET = {
     r"needs a (CUDA device|GPU)": 38,
     r"kernels are compiled in this process": 29,
     r"no Triton on this machine": 400,
+    r"options that do not go together": 2,
     r"says what happens without a GPU": 2,
     r"no real graphs in ": 60,
     r"no reference scenarios at ": 3,
