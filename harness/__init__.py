@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 from harness.user_cache import keep_kernels_apart
 
 if TYPE_CHECKING:
-    from harness.commands.interface import advise, compare, load_results, partition_graph, run, what_if
+    from harness.commands.python.interface import advise, compare, load_results, partition_graph, run, what_if
     from harness.config import RunConfig as Config
     from harness.errors import InputError
 
 FACE = {
     "Config": ("harness.config", "RunConfig"),
     "InputError": ("harness.errors", "InputError"),
-    "advise": ("harness.commands.interface", "advise"),
-    "compare": ("harness.commands.interface", "compare"),
-    "load_results": ("harness.commands.interface", "load_results"),
-    "partition_graph": ("harness.commands.interface", "partition_graph"),
-    "run": ("harness.commands.interface", "run"),
-    "what_if": ("harness.commands.interface", "what_if"),
+    "advise": ("harness.commands.python.interface", "advise"),
+    "compare": ("harness.commands.python.interface", "compare"),
+    "load_results": ("harness.commands.python.interface", "load_results"),
+    "partition_graph": ("harness.commands.python.interface", "partition_graph"),
+    "run": ("harness.commands.python.interface", "run"),
+    "what_if": ("harness.commands.python.interface", "what_if"),
 }
 """Name -> the module that holds it, and its name there. A function of another command is one line more."""
 

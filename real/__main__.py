@@ -88,8 +88,8 @@ def _launched(argv: Sequence[str]) -> int:
 def _torchrun(argv: Sequence[str]) -> int:
     """A rank started by torchrun; rank 0 writes and prints what `haloscope run` would."""
     from harness.commands.arguments import config_of, parse_arguments
-    from harness.commands.cells import deliver, json_target, writable
     from harness.commands.run import checkpoints_of, exit_code, report, stoppable
+    from harness.commands.shared.cells import deliver, json_target, writable
     from harness.running import finish, open_run, with_room
     from harness.running.results import ResultFile, load_result
     from real.launch import KeptRecords, run_rank, torchrun_config

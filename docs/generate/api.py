@@ -27,7 +27,7 @@ PLAIN = (bool, int, float, str, type(None))
 
 ENTRIES = {
     "harness": "run compare what_if advise partition_graph load_results Config InputError",
-    "harness.commands.outcomes": "RunOutcome Comparison WhatIf CutResult",
+    "harness.commands.python.outcomes": "RunOutcome Comparison WhatIf CutResult",
     "harness.running": "open_run run run_opened plan_of prepare OpenedRun Plan Prepared",
     "harness.running.results": "load_result collect Result Collected",
     "harness.running.summary": "row_of comparison",

@@ -17,11 +17,11 @@ from typing import Any
 from rich.text import Text
 
 from harness.commands.arguments import given_config, settings_given
-from harness.commands.cells import deliver, json_target, writable
-from harness.commands.engine_arguments import telling
-from harness.commands.flag_numbers import whole_numbers
-from harness.commands.questionnaire import ask_for_cluster
-from harness.commands.tables import table
+from harness.commands.arguments.engines import telling
+from harness.commands.arguments.numbers import whole_numbers
+from harness.commands.shared.cells import deliver, json_target, writable
+from harness.commands.shared.questionnaire import ask_for_cluster
+from harness.commands.shared.tables import table
 from harness.config import check
 from harness.console import show, stderr
 from harness.errors import InputError

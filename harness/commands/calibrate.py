@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from harness.commands import clusters
-from harness.commands.cells import deliver, json_target, writable
+from harness.commands.shared.cells import deliver, json_target, writable
 from harness.config import LabSpec, parse_lab
 from harness.console import StepLines, show, stderr
 from harness.errors import InputError

@@ -6,7 +6,7 @@ import argparse
 
 from rich.table import Table
 
-from harness.commands.tables import table
+from harness.commands.shared.tables import table
 from harness.conformance import CheckResult, Ground, checks, conform
 from harness.console import StepLines, show, stdout
 from harness.methods.registry import parse_method

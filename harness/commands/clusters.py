@@ -9,9 +9,9 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from harness.commands.listing import show_list
-from harness.commands.questionnaire import ask_for_cluster
-from harness.commands.tables import table
+from harness.commands.shared.listing import show_list
+from harness.commands.shared.questionnaire import ask_for_cluster
+from harness.commands.shared.tables import table
 from harness.console import show, stderr, stdout
 from harness.errors import InputError
 from harness.machine import HERE, calibration_folder

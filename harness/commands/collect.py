@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 
-from harness.commands.cells import writable
+from harness.commands.shared.cells import writable
 from harness.console import show, stdout
 from harness.errors import InputError
 from harness.machine import write_atomically

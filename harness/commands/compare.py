@@ -13,10 +13,10 @@ from typing import Any, cast, get_args
 import pandas as pd
 
 from harness.commands.arguments import given_config, settings_given
-from harness.commands.cells import FinishedRun, Reuse, as_json, deliver, json_target, run_or_reuse, writable
-from harness.commands.engine_arguments import real_jobs, telling
-from harness.commands.like import unified
-from harness.commands.tables import comparison_report, note_lines
+from harness.commands.arguments.engines import real_jobs, telling
+from harness.commands.shared.cells import FinishedRun, Reuse, as_json, deliver, json_target, run_or_reuse, writable
+from harness.commands.shared.like import unified
+from harness.commands.shared.tables import comparison_report, note_lines
 from harness.config import Mode, RunConfig, check, in_modes
 from harness.errors import HaloscopeError, InputError, unknown
 from harness.machine import Died, ended_by_sigterm, write_atomically

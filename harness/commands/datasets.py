@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from harness.commands.listing import show_list
-from harness.commands.tables import table
+from harness.commands.shared.listing import show_list
+from harness.commands.shared.tables import table
 from harness.datasets import data_folder, known_datasets
 from harness.workloads import shipped
 

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import torch
 from torch import distributed
 
-from harness.commands.listing import show_list
-from harness.commands.tables import table
+from harness.commands.shared.listing import show_list
+from harness.commands.shared.tables import table
 from harness.console import show, stdout
 from harness.datasets import data_folder
 from harness.errors import InputError

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from harness.commands.arguments import config_of, settings_given
-from harness.commands.cells import deliver, json_target, writable
-from harness.commands.tables import table
+from harness.commands.shared.cells import deliver, json_target, writable
+from harness.commands.shared.tables import table
 from harness.config import RunConfig, from_record
 from harness.console import count_progress, progress_of
 from harness.errors import InputError

@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from harness.commands.cells import deliver, json_target
-from harness.commands.tables import table
+from harness.commands.shared.cells import deliver, json_target
+from harness.commands.shared.tables import table
 from harness.errors import InputError
 from harness.numbers import significant, time_unit
 from sims.study import run_file

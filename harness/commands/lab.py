@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from harness.commands.tables import table
+from harness.commands.shared.tables import table
 from harness.config import parse_lab
 from harness.console import show, stderr, stdout
 from harness.errors import InputError

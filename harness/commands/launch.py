@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from harness.commands.arguments import given_config, parse_arguments, settings_given
-from harness.commands.cells import writable
-from harness.commands.cluster_arguments import OF_SCHEDULER
+from harness.commands.arguments.clusters import OF_SCHEDULER
+from harness.commands.shared.cells import writable
 from harness.config import check, is_lab
 from harness.console import show, stderr, stdout
 from harness.errors import InputError

@@ -11,9 +11,9 @@ import inspect
 
 import msgspec
 
-from harness.commands.kept import kept
-from harness.commands.listing import show_list
-from harness.commands.tables import entry_lines, table
+from harness.commands.shared.kept import kept
+from harness.commands.shared.listing import show_list
+from harness.commands.shared.tables import entry_lines, table
 from harness.methods.registry import METHODS
 from harness.registry import syntax
 

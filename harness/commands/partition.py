@@ -7,8 +7,8 @@ import argparse
 from typing import Any
 
 from harness.commands.arguments import config_of
-from harness.commands.cells import deliver, json_target, writable
-from harness.commands.tables import cuts_table, quality_table
+from harness.commands.shared.cells import deliver, json_target, writable
+from harness.commands.shared.tables import cuts_table, quality_table
 from harness.config import RunConfig
 from harness.console import StepLines
 from harness.errors import InputError

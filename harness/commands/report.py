@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.commands.engine_arguments import telling
+from harness.commands.arguments.engines import telling
 from harness.console import show, stderr
 from harness.errors import InputError
 from harness.numbers import DASH, duration, percent, significant
@@ -38,7 +38,7 @@ def _named(only: str | None) -> list[str]:
 
 def main(args: argparse.Namespace) -> int:
     """Make the requested items, or a page of those that are there; returns 1 if one of them is missing."""
-    from harness.commands.cells import deliver, json_target
+    from harness.commands.shared.cells import deliver, json_target
     from harness.running.sweep import seconds_of
 
     keys = papers.chosen(_named(args.only))
@@ -91,7 +91,7 @@ def _made(keys: Sequence[str], context: Any, engine: CellEngine, args: argparse.
 
 def _write(entries: list[Any], args: argparse.Namespace) -> tuple[dict[str, Any], list[Path]]:
     """Write summary.json and, with --html, the page; returns the summary and the files."""
-    from harness.commands.cells import as_json
+    from harness.commands.shared.cells import as_json
     from harness.machine import write_atomically
 
     summary = verdicts.summary(entries)
@@ -107,7 +107,7 @@ def _write(entries: list[Any], args: argparse.Namespace) -> tuple[dict[str, Any]
 
 def _tables(summary: dict[str, Any]) -> list[Any]:
     """The summary as tables for the terminal."""
-    from harness.commands.tables import table
+    from harness.commands.shared.tables import table
 
     columns = ["paper", "tables", "figures", "failed", "rows", "times", "error", "within 15 %", "others", "error"]
     columns += ["scores", "orderings", "fitted"]
@@ -144,7 +144,7 @@ def _tables(summary: dict[str, Any]) -> list[Any]:
 
 
 def _listing(keys: Sequence[str], context: Any) -> Any:
-    from harness.commands.tables import table
+    from harness.commands.shared.tables import table
 
     makers = papers.everything()
     rows = []

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from harness.commands.arguments import config_of
-from harness.commands.cells import deliver, json_target, run_or_reuse, writable
-from harness.commands.tables import run_report
+from harness.commands.shared.cells import deliver, json_target, run_or_reuse, writable
+from harness.commands.shared.tables import run_report
 from harness.errors import InputError
 from harness.machine import ended_by_sigterm
 from harness.numbers import byte_text, count_text, duration

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.commands.live import Opened, axes_of, epoch_ratios, opened, page_content
+from harness.commands.live.content import Opened, axes_of, epoch_ratios, opened, page_content
 from harness.console import show, stdout
 from harness.errors import InputError, unknown
 from reports.live import live_page

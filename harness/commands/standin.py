@@ -8,8 +8,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from harness.commands.cells import deliver, json_target, writable
-from harness.commands.tables import table
+from harness.commands.shared.cells import deliver, json_target, writable
+from harness.commands.shared.tables import table
 from harness.console import show, stderr
 from harness.datasets import STANDINS, read_standin, read_standins
 from harness.errors import InputError

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.commands.cells import deliver, json_target, writable
-from harness.commands.engine_arguments import telling
-from harness.commands.tables import table
+from harness.commands.arguments.engines import telling
+from harness.commands.shared.cells import deliver, json_target, writable
+from harness.commands.shared.tables import table
 from harness.errors import InputError
 from harness.numbers import DASH, duration
 from harness.running.engines import CellEngine, opened_engine

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from harness import running
-from harness.commands.cells import (
+from harness.commands.arguments.engines import real_jobs, telling
+from harness.commands.shared.cells import (
     Reuse,
     deliver,
     finished,
@@ -27,8 +28,7 @@ from harness.commands.cells import (
     without_interval,
     writable,
 )
-from harness.commands.engine_arguments import real_jobs, telling
-from harness.commands.tables import BELOW, ROW_SETTINGS, gain_text, note_lines, said_once, span_text, table
+from harness.commands.shared.tables import BELOW, ROW_SETTINGS, gain_text, note_lines, said_once, span_text, table
 from harness.config import RUN_SETTINGS
 from harness.console import show, stderr
 from harness.errors import HaloscopeError

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.commands.cells import writable
-from harness.commands.tables import table
+from harness.commands.shared.cells import writable
+from harness.commands.shared.tables import table
 from harness.config import RunConfig, from_record
 from harness.console import progress_of, show, stdout
 from harness.errors import InputError

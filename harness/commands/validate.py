@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from harness import running
-from harness.commands.calibrate_arguments import NOT_OF_STUDY, OF_NAMED_GRAPHS
-from harness.commands.cells import deliver, json_target, writable
-from harness.commands.tables import table
-from harness.commands.validation_cells import Validator
-from harness.commands.validation_course import Course
-from harness.commands.validation_tables import summaries
+from harness.commands.arguments.calibrate import NOT_OF_STUDY, OF_NAMED_GRAPHS
+from harness.commands.shared.cells import deliver, json_target, writable
+from harness.commands.shared.tables import table
+from harness.commands.validation.cells import Validator
+from harness.commands.validation.course import Course
+from harness.commands.validation.tables import summaries
 from harness.config import RunConfig, check, is_lab
 from harness.errors import InputError
 from harness.numbers import duration, significant, time_unit

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.commands import live
 from harness.commands.arguments import config_of, settings_given
-from harness.commands.cells import deliver, json_target, writable
-from harness.commands.curves import BAND_POINTS, Curve, Knob, band_replays, display_name, sentences
-from harness.commands.recorded import assumed_notes, comma_list, configs_of, recording_of
-from harness.commands.tables import said_once, table, unlike_lines
-from harness.commands.what_if_arguments import BANDWIDTH
+from harness.commands.arguments.what_if import BANDWIDTH
+from harness.commands.curves.epochs import BAND_POINTS, Curve, Knob, band_replays, display_name, sentences
+from harness.commands.curves.recorded import assumed_notes, comma_list, configs_of, recording_of
+from harness.commands.live import content as live
+from harness.commands.shared.cells import deliver, json_target, writable
+from harness.commands.shared.tables import said_once, table, unlike_lines
 from harness.config import RunConfig
 from harness.errors import InputError
 from harness.machine import write_atomically

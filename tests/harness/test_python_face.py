@@ -128,7 +128,7 @@ def test_results_are_short_in_a_terminal(tmp_path: Path) -> None:
     one = harness.run(TINY, out=tmp_path, quiet=True)
     assert repr(one) == f"RunOutcome(vanilla, loopback, 2 parts, done, 3 epochs, '{one.path}')"
     assert "test accuracy at best validation" in str(one) and "record" not in str(one)
-    many = harness.commands.outcomes.Comparison([one.record] * 7, [one.path] * 7)
+    many = harness.commands.python.outcomes.Comparison([one.record] * 7, [one.path] * 7)
     assert repr(many).startswith("Comparison(vanilla, loopback, 2 parts, done; ") and repr(many).endswith("; 2 more)")
     assert len(repr(many)) < 300
     cut = harness.partition_graph(TINY, parts=3, partitioner="hash")
@@ -155,7 +155,7 @@ def test_advice_is_asked_as_the_command_asks(tmp_path: Path, monkeypatch: pytest
     short = TINY.changed(eval_every=harness.Config().run.eval_every, order="auto")
     asked: list[Question] = []
     with monkeypatch.context() as patched:
-        patched.setattr("harness.commands.interface.make_advice", lambda question, tell: asked.append(question))
+        patched.setattr("harness.commands.python.interface.make_advice", lambda question, tell: asked.append(question))
         harness.advise(
             short, cluster="ethernet-1g", parts=(2, 4), methods="vanilla, sylvie-s", budget="90s", out=tmp_path
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.commands.bands import fastest_possible, interpolated, range_around, undecided_ranges
-from harness.commands.crossings import crossover_lines, crossover_text
+from harness.commands.curves.bands import fastest_possible, interpolated, range_around, undecided_ranges
+from harness.commands.curves.crossings import crossover_lines, crossover_text
 
 XS = np.geomspace(1.0, 1000.0, 13).tolist()
 OWN = np.linspace(0.8, 1.25, 41)  # an error of one curve alone

@@ -12,8 +12,8 @@ import harness
 from harness import cli
 from harness.commands import validate
 from harness.commands.arguments import REAL_ONLY, given_config, ignored_keys, parse_arguments, parsers
+from harness.commands.arguments.engines import real_jobs
 from harness.commands.compare import cells_of
-from harness.commands.engine_arguments import real_jobs
 from harness.config import RunConfig
 from harness.datasets import GRAPH_SOURCES
 from harness.errors import InputError
@@ -206,7 +206,7 @@ def test_functions_refuse_what_they_decide(call: Any, says: str) -> None:
 def test_advice_takes_one_number_or_several(
     parts: Any, counts: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.commands.interface.make_advice", lambda question, tell: question)
+    monkeypatch.setattr("harness.commands.python.interface.make_advice", lambda question, tell: question)
     assert harness.advise(parts=parts, mode="sim", cluster="ethernet-1g").parts == counts  # type: ignore[attr-defined]
 
 

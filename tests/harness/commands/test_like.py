@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from harness import cli
-from harness.commands.like import unified
-from harness.commands.tables import comparison_report, table
+from harness.commands.shared.like import unified
+from harness.commands.shared.tables import comparison_report, table
 from harness.config import RunConfig
 from harness.console import show
 from harness.errors import InputError

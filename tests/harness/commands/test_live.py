@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 import harness
 from harness import cli
 from harness.commands.arguments import parse_arguments
-from harness.commands.live import Opened, opened, page_content
+from harness.commands.live.content import Opened, opened, page_content
 from harness.commands.serve import application
 from harness.errors import InputError
 from reports.live import live_page

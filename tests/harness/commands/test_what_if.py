@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from matplotlib.image import imread
 
 from harness import cli
-from harness.commands.crossings import (
+from harness.commands.curves.crossings import (
     LEVEL,
     PRECISION,
     Crossing,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.commands.arguments import config_of, parse_arguments
-from harness.commands.interface import _config
+from harness.commands.python.interface import _config
 from harness.config import COMMAND_DEFAULTS, RunConfig
 from harness.running.sweep import read_sweep
 from reports.core.context import Context

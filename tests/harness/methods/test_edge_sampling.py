@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.table import Table
 
-from harness.commands.tables import run_report
+from harness.commands.shared.tables import run_report
 from harness.graphs import Block
 from harness.kernels.edge_drop import drop_edges, drop_edges_torch
 from harness.methods.bns_gcn import BNSGCN

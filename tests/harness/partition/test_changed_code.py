@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.commands.cells import finished, run_or_reuse
+from harness.commands.shared.cells import finished, run_or_reuse
 from harness.config import RunConfig
 from harness.machine import used_code, used_modules
 from harness.methods.registry import METHODS

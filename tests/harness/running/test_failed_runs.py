@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from harness import cli
-from harness.commands.cells import FinishedRun, run_or_reuse
+from harness.commands.shared.cells import FinishedRun, run_or_reuse
 from harness.config import RunConfig
 from harness.errors import HaloscopeError, InputError, ProgramError
 from harness.machine import Reserved, Terminated
@@ -61,7 +61,7 @@ def test_a_killed_rank_leaves_a_result(tmp_path: Path, monkeypatch: pytest.Monke
             os.kill(children_of_rank(1)[0], signal.SIGKILL)
 
     with monkeypatch.context() as patched:
-        patched.setattr("harness.commands.cells.progress_of", lambda *_: _passing(kill_late))
+        patched.setattr("harness.commands.shared.cells.progress_of", lambda *_: _passing(kill_late))
         with pytest.raises(RankFailed, match="rank 1 was killed by SIGKILL"):
             carried_out(setting, tmp_path / "out", opened, checkpoints=Checkpoints(tmp_path / "kept", every=10))
     record = only_result(tmp_path / "out")
@@ -222,7 +222,7 @@ def test_a_signal_leaves_a_result(
         if record.epoch == 3:
             os.kill(os.getpid(), number)
 
-    monkeypatch.setattr("harness.commands.cells.progress_of", lambda *_: _passing(end))
+    monkeypatch.setattr("harness.commands.shared.cells.progress_of", lambda *_: _passing(end))
     usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
     before = signal.signal(number, usual)  # a shell may have started the tests with SIGINT ignored
     request.addfinalizer(lambda: signal.signal(number, before))

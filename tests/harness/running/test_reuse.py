@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from harness import cli
-from harness.commands.cells import finished, run_or_reuse
+from harness.commands.shared.cells import finished, run_or_reuse
 from harness.config import RunConfig
 from harness.errors import InputError
 from harness.running import open_run, prepare, results, run

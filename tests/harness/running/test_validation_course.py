@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from harness.cli import main
-from harness.commands import validation_cells as cells_module
-from harness.commands import validation_course as course_module
+from harness.commands.validation import cells as cells_module
+from harness.commands.validation import course as course_module
 from harness.config import RunConfig
 from harness.running import validation
 from harness.running.results import Result

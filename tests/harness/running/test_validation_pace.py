@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.commands import validation_cells as cells_module
-from harness.commands.validation_cells import Calibration, Validator
-from harness.commands.validation_pace import PaceTraining, in_turn, pace_of, trained_now, usual_seconds
+from harness.commands.validation import cells as cells_module
+from harness.commands.validation.cells import Calibration, Validator
+from harness.commands.validation.pace import PaceTraining, in_turn, pace_of, trained_now, usual_seconds
 from harness.config import RunConfig
 from harness.running.results import Result
 from sims.study import real_runs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from harness.commands.validation_tables import summaries
+from harness.commands.validation.tables import summaries
 from tests.support.validation_cells import made
 
 

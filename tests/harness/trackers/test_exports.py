@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import harness
 from harness import cli
-from harness.commands.export_arguments import FORMATS
+from harness.commands.arguments.exports import FORMATS
 from harness.trackers import TRACKERS, TrackedRun, export_records, log_to_wandb
 from harness.trackers._mlflow import NOT_ALLOWED
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.commands.flag_numbers import MOST_POINTS, MOST_RECORDED, MOST_REPLAYS, whole_in
+from harness.commands.arguments.numbers import MOST_POINTS, MOST_RECORDED, MOST_REPLAYS, whole_in
 
 BANDWIDTH = "nic=1Gb/s..400Gb/s"
 """The range that what-if varies unless another one is asked for."""

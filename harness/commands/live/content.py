@@ -13,10 +13,10 @@ from typing import Any
 from rich.progress import track
 
 from harness.commands.arguments import config_of, settings_given
-from harness.commands.curves import Knob, band_replays
-from harness.commands.flag_numbers import whole_numbers
-from harness.commands.live_scores import scores_of
-from harness.commands.recorded import assumed_notes, comma_list, configs_of, recording_of
+from harness.commands.arguments.numbers import whole_numbers
+from harness.commands.curves.epochs import Knob, band_replays
+from harness.commands.curves.recorded import assumed_notes, comma_list, configs_of, recording_of
+from harness.commands.live.scores import scores_of
 from harness.console import stderr
 from harness.machine import write_atomically
 from harness.rank import COMPONENTS

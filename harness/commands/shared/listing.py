@@ -19,7 +19,7 @@ def show_list(content: Mapping[str, Any], tables: Sequence[RenderableType], targ
     if target is None:
         show(tables, stdout())
         return
-    from harness.commands.cells import deliver, json_target
+    from harness.commands.shared.cells import deliver, json_target
 
     json_target(target)
     deliver(content, list(tables), target)

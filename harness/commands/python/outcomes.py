@@ -15,7 +15,7 @@ import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
 
-from harness.commands.tables import (
+from harness.commands.shared.tables import (
     ROW_SETTINGS,
     columns_of,
     comparison_report,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.commands.engine_arguments import add_engine
-from harness.commands.flag_numbers import MOST_NODES, SEEDS_AT_MOST, number_in, whole_in
+from harness.commands.arguments.engines import add_engine
+from harness.commands.arguments.numbers import MOST_NODES, SEEDS_AT_MOST, number_in, whole_in
 
 ADVISED = (
     "method", "parts", "mode", "eval_every", "evaluate", "device", "backend", "timeout", "startup_timeout",

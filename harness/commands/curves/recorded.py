@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import fields
 from pathlib import Path
 
-from harness.commands.like import unified
+from harness.commands.shared.like import unified
 from harness.config import RunConfig
 from harness.console import progress_of
 from harness.errors import InputError

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.commands.flag_numbers import MOST_RANKS, whole_in
+from harness.commands.arguments.numbers import MOST_RANKS, whole_in
 
 
 def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from harness.commands.flag_numbers import MOST_JOBS, whole_in
+from harness.commands.arguments.numbers import MOST_JOBS, whole_in
 from harness.console import show, stderr
 from harness.errors import InputError
 

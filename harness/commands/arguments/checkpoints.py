@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.commands.flag_numbers import MOST_EPOCHS, whole_in
+from harness.commands.arguments.numbers import MOST_EPOCHS, whole_in
 
 
 def add_checkpoints(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.commands.flag_numbers import number
+from harness.commands.arguments.numbers import number
 
 OWN_GRAPHS = """a graph of your own is one .npz file of plain arrays (np.savez), N nodes, E directed edges:
   edge_index   integers [2, E]        from row 0 to row 1; both directions where messages go both ways

@@ -13,14 +13,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
-from harness.commands.advise_arguments import ADVISED, add_advise
-from harness.commands.calibrate_arguments import add_calibrate, add_validate
-from harness.commands.checkpoint_arguments import add_checkpoints
-from harness.commands.cluster_arguments import add_lab, add_launch, split_arguments
-from harness.commands.engine_arguments import add_engine
-from harness.commands.export_arguments import add_export, add_tensorboard
-from harness.commands.flag_numbers import MOST_EPOCHS, number, whole, whole_in
-from harness.commands.list_arguments import (
+from harness.commands.arguments.advise import ADVISED, add_advise
+from harness.commands.arguments.calibrate import add_calibrate, add_validate
+from harness.commands.arguments.checkpoints import add_checkpoints
+from harness.commands.arguments.clusters import add_lab, add_launch, split_arguments
+from harness.commands.arguments.engines import add_engine
+from harness.commands.arguments.exports import add_export, add_tensorboard
+from harness.commands.arguments.lists import (
     add_check_method,
     add_clusters,
     add_collect,
@@ -31,10 +30,11 @@ from harness.commands.list_arguments import (
     add_json,
     add_methods,
 )
-from harness.commands.report_arguments import add_report
-from harness.commands.study_arguments import add_standin, add_study
-from harness.commands.welcome import FIRST_FLAGS, command_list, examples_of
-from harness.commands.what_if_arguments import add_replays, add_serve, add_what_if
+from harness.commands.arguments.numbers import MOST_EPOCHS, number, whole, whole_in
+from harness.commands.arguments.report import add_report
+from harness.commands.arguments.study import add_standin, add_study
+from harness.commands.arguments.what_if import add_replays, add_serve, add_what_if
+from harness.commands.shared.welcome import FIRST_FLAGS, command_list, examples_of
 from harness.config import (
     COMMAND_DEFAULTS,
     MEASURED_ONLY,

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from harness.commands.flag_numbers import MOST_EPOCHS, MOST_RANKS, MOST_REPLAYS, MOST_WIDTH, whole_in
+from harness.commands.arguments.numbers import MOST_EPOCHS, MOST_RANKS, MOST_REPLAYS, MOST_WIDTH, whole_in
 
 
 def add_calibrate(parser: argparse.ArgumentParser) -> None:

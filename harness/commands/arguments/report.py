@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.commands.engine_arguments import add_engine
+from harness.commands.arguments.engines import add_engine
 
 
 def add_report(parser: argparse.ArgumentParser) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.commands.engine_arguments import add_engine
-from harness.commands.flag_numbers import MOST_JOBS, SEEDS_AT_MOST, number, whole_in
+from harness.commands.arguments.engines import add_engine
+from harness.commands.arguments.numbers import MOST_JOBS, SEEDS_AT_MOST, number, whole_in
 
 
 def _add_shared(parser: argparse.ArgumentParser, budget: str) -> None:

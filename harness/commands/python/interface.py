@@ -13,12 +13,12 @@ from operator import index
 from pathlib import Path
 from typing import Any, SupportsIndex
 
-from harness.commands.advise_arguments import ADVISED
 from harness.commands.arguments import RECORDED
-from harness.commands.cells import Reuse, run_or_reuse
+from harness.commands.arguments.advise import ADVISED
+from harness.commands.arguments.numbers import whole_numbers
 from harness.commands.compare import cells_of, mode_named, run_all
-from harness.commands.flag_numbers import whole_numbers
-from harness.commands.outcomes import Comparison, CutResult, RunOutcome, WhatIf
+from harness.commands.python.outcomes import Comparison, CutResult, RunOutcome, WhatIf
+from harness.commands.shared.cells import Reuse, run_or_reuse
 from harness.commands.what_if import Variation, explore
 from harness.config import COMMAND_DEFAULTS, RunConfig, check, laid_over
 from harness.errors import InputError

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from harness.commands.bands import Drawn, fastest_possible, range_around, undecided_ranges
+from harness.commands.curves.bands import Drawn, fastest_possible, range_around, undecided_ranges
 
 SAME = 1e-9  # relative difference below which two times are equal
 PRECISION = 0.005  # relative width to which a crossing is narrowed

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.commands.bands import Drawn, interpolated
-from harness.commands.crossings import crossover_lines, levels
+from harness.commands.curves.bands import Drawn, interpolated
+from harness.commands.curves.crossings import crossover_lines, levels
 from harness.config import RunConfig
 from harness.numbers import byte_text
 from sims.cluster import varied

@@ -1,0 +1,1 @@
+"""The live what-if page of `haloscope serve`: what it holds, and scores of earlier results."""
