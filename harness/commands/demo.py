@@ -14,7 +14,7 @@ from typing import Any
 from harness.commands.calibrate import keep
 from harness.commands.compare import cells_of, publish, run_all
 from harness.commands.shared.cells import deliver, writable
-from harness.commands.shared.welcome import NEXT
+from harness.commands.welcome import NEXT
 from harness.config import RunConfig
 from harness.console import show, stderr
 from harness.machine import FOREIGN, HERE, KeptCalibration, kept_calibration

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import harness
 from harness.commands.arguments import parsers
 from harness.commands.python.outcomes import Comparison, CutResult, RunOutcome, WhatIf
-from harness.commands.shared.welcome import FAMILIES
+from harness.commands.welcome import FAMILIES
 from reports.advice import Advice
 
 WIDTH = 110

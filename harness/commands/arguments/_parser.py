@@ -34,7 +34,7 @@ from harness.commands.arguments.numbers import MOST_EPOCHS, number, whole, whole
 from harness.commands.arguments.report import add_report
 from harness.commands.arguments.study import add_standin, add_study
 from harness.commands.arguments.what_if import add_replays, add_serve, add_what_if
-from harness.commands.shared.welcome import FIRST_FLAGS, command_list, examples_of
+from harness.commands.welcome import FIRST_FLAGS, command_list, examples_of
 from harness.config import (
     COMMAND_DEFAULTS,
     MEASURED_ONLY,

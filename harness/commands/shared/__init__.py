@@ -1,1 +1,1 @@
-"""What several commands use: one run or its earlier result, tables, lists, like beside like, questions, first texts."""
+"""What several commands use: one run or its earlier result, tables, lists, like beside like, questions."""

@@ -13,9 +13,8 @@ import msgspec
 import pytest
 
 from harness import cli
-from harness.commands import calibrate, completion, demo
+from harness.commands import calibrate, completion, demo, welcome
 from harness.commands.arguments import COMMANDS, parse_arguments, parsers
-from harness.commands.shared import welcome
 from harness.config import RUN_SETTINGS, RunConfig
 from harness.errors import InputError
 from harness.machine import HERE, Depth, KeptCalibration, calibration_folder, kept_calibration

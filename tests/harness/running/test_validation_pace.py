@@ -71,11 +71,11 @@ def test_records_are_at_the_pace_of_trainings_where_there_are_some(
         return slower(float(next(now)), which % 3, 2.0)
 
     monkeypatch.setattr(cells_module, "trained_now", trained)
-    monkeypatch.setattr(cells_module, "reference_seconds", lambda: 1.25)
     predicted: dict[str, Any] = dict.fromkeys(("compute", "codec", "halo", "reduce"), 0.1) | {"epoch": 0.4}
     paces = {str(pace): {name: pace * seconds for name, seconds in predicted.items()} for pace in (0.5, 1.0, 3.0)}
     foretold = {**predicted, "paces": paces, "without": {}, "interval": {}}
     replace_runs(monkeypatch, lambda config: Result(config, "done", epochs(*[0.4] * config.training.epochs), {}))
+    monkeypatch.setattr(cells_module, "reference_seconds", lambda: 1.25)
     calibration = Calibration(tmp_path / "device.toml", tmp_path / "cluster.toml", 1.0, usual)
     monkeypatch.setattr(Validator, "calibration", lambda self, config: calibration)
     monkeypatch.setattr(Validator, "_predicted", lambda self, config, found: {**foretold, "traffic": []})
