@@ -39,11 +39,15 @@ def main(args: argparse.Namespace) -> int:
     json_target(args.json)
     how = {"force": args.force, "reuse": args.reuse, "replays": replays_for(base.cut.parts, args.replays)}
     real = any(opened.config.run.mode == "real" for opened in runs)
+    if args.rounds > 1 and not real:
+        raise InputError("--rounds repeats measurements, and no run here is real: add real to --modes")
+    if args.rounds > 1 and (args.on != "local" or (args.jobs or 1) > 1):
+        raise InputError("--rounds measures run after run on this machine: without --on, and with one job")
     jobs = real_jobs(args.on, args.jobs, telling(args.quiet)) if real else args.jobs or int(args.on == "local")
     with opened_engine(args.on, jobs, args.out, telling(args.quiet)) as engine:
         if engine.here and engine.places() == 1:  # with a bar of each run's epochs
             with ended_by_sigterm():
-                cells = run_all(runs, args.out, quiet=args.quiet, **how)
+                cells = run_all(runs, args.out, quiet=args.quiet, rounds=args.rounds, **how)
         else:
             cells = run_elsewhere(runs, args.out, engine, telling(args.quiet), **how)
     tables, content = publish(cells, args.out / "comparison")
@@ -83,15 +87,36 @@ def mode_named(text: str) -> Mode:
 
 def run_all(
     runs: Sequence[OpenedRun], out: Path, *, force: bool = False, reuse: Reuse = "same", quiet: bool = False,
-    replays: int = 0,
+    replays: int = 0, rounds: int = 1,
 ) -> list[FinishedRun]:  # fmt: skip
-    """Carry out or reuse every run; each result is written as soon as it is complete, with an interval of `replays`."""
-    cells = []
-    for number, opened in enumerate(runs, 1):
+    """Carry out or reuse every run; each result is written as soon as it is complete, with an interval of `replays`.
+
+    Args:
+        rounds: how often every real run is measured, all of them in turn, since a machine changes its pace; results of
+            later rounds are in folders of `out`, and `in_rounds` says what is returned.
+    """
+    again = [opened for opened in runs if opened.config.run.mode == "real"]
+    turns = [(turn, opened) for turn in range(rounds) for opened in (again if turn else runs)]
+    found: dict[str, list[FinishedRun]] = {}
+    for number, (turn, opened) in enumerate(turns, 1):
         config = opened.config
-        title = f"[{number}/{len(runs)}] {config.training.method}, {config.run.mode}"
-        cells.append(run_or_reuse(opened, out, force=force, reuse=reuse, quiet=quiet, title=title, replays=replays))
-    return cells
+        which = f", round {turn + 1} of {rounds}" if rounds > 1 and config.run.mode == "real" else ""
+        title = f"[{number}/{len(turns)}] {config.training.method}, {config.run.mode}{which}"
+        folder = out / f"round{turn + 1}" if turn else out
+        made = run_or_reuse(opened, folder, force=force, reuse=reuse, quiet=quiet, title=title, replays=replays)
+        found.setdefault(config.run_id(), []).append(made)
+    return [in_rounds(found[opened.config.run_id()]) for opened in runs]
+
+
+def in_rounds(measured: Sequence[FinishedRun]) -> FinishedRun:
+    """Of several rounds of a run the one with the median epoch (of an even number the faster of the two in the middle),
+    with the epochs of all of them as `facts.rounds`; the first that did not reach its end, if there is one."""
+    for run in measured:
+        if len(measured) == 1 or run.record["state"] != "done":
+            return run
+    seconds = [run.record["summary"]["epoch_seconds"] for run in measured]
+    run = sorted(measured, key=lambda each: float(each.record["summary"]["epoch_seconds"]))[(len(measured) - 1) // 2]
+    return replace(run, record={**run.record, "facts": {**run.record["facts"], "rounds": seconds}})
 
 
 def run_elsewhere(

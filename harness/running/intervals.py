@@ -59,6 +59,17 @@ def ratio_ends(drawn: np.ndarray) -> tuple[float, float]:
     )
 
 
+def rounds_of(record: Mapping[str, Any]) -> list[float]:
+    """Epochs of a run that was measured several times in turn with others, a round each, s; empty for any other."""
+    return [float(seconds) for seconds in record["facts"].get("rounds", ())]
+
+
+def ends_in(record: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Seconds between which an epoch lies: the interval of a prediction, the range of rounds, or None."""
+    rounds = rounds_of(record)
+    return (min(rounds), max(rounds)) if rounds else interval_in(record)
+
+
 def interval_in(record: Mapping[str, Any], name: str = "epoch") -> tuple[float, float] | None:
     """Seconds between which a component lies; None where a record has no interval (measured, or not asked for)."""
     found = record["facts"].get("interval")
@@ -69,11 +80,16 @@ def interval_in(record: Mapping[str, Any], name: str = "epoch") -> tuple[float, 
 
 
 def speedup_interval(record: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[float, float] | None:
-    """How many times as fast an epoch of `record` is as one of `base` (`ratio_ends`).
+    """How many times as fast an epoch of `record` is as one of `base`: of predictions `ratio_ends`, of runs measured in
+    as many rounds the least and the most of a round, in which both ran within a minute or so.
 
-    None where one of them has no interval, they are not alike in all but the method (`alike.likeness`), or their draws
-    are not those of the same inputs.
+    None where one of them has neither, they are not alike in all but the method (`alike.likeness`), or their draws are
+    not those of the same inputs.
     """
+    rounds = rounds_of(record), rounds_of(base)
+    if rounds[0] and len(rounds[0]) == len(rounds[1]) and likeness(record) == likeness(base):
+        ratios = [before / seconds for seconds, before in zip(*rounds, strict=True)]
+        return min(ratios), max(ratios)
     mine, others = record["facts"].get("interval"), base["facts"].get("interval")
     if mine is None or others is None or mine["replays"] != others["replays"]:
         return None
@@ -85,13 +101,15 @@ def speedup_interval(record: Mapping[str, Any], base: Mapping[str, Any]) -> tupl
 
 def order_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
     """What intervals allow to say about the order of predicted methods that run to their end (one that does not fit its
-    devices is not faster), each beside the next slower one of the same graph, model, cluster and number of parts.
+    devices is not faster), and rounds about that of measured ones, each beside the next slower one of the same graph,
+    model, cluster and number of parts.
 
     Where these differ between runs, every line begins with those of its own.
     """
     known = [
-        r for r in records if r["state"] == "done" and r["facts"].get("interval") and r["summary"]["epoch_seconds"]
-    ]
+        r for r in records
+        if r["state"] == "done" and r["summary"]["epoch_seconds"] and (r["facts"].get("interval") or rounds_of(r))
+    ]  # fmt: skip
     groups = groups_of(known)
     lines = []
     for name, group in zip(group_names(groups), groups, strict=True):
@@ -100,14 +118,16 @@ def order_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
             first, second = (str(each["config"]["method"]) for each in (fast, slow))
             found = speedup_interval(fast, slow)
             if found is not None and first != second:  # else one method that was run twice
-                lines.append(f"{name}: " * bool(name) + order_text(first, second, found))
+                certainty = f"in {len(rounds_of(fast))} rounds" if rounds_of(fast) else "90 %"
+                lines.append(f"{name}: " * bool(name) + order_text(first, second, found, certainty))
     return lines
 
 
-def order_text(fast: str, slow: str, speedup: tuple[float, float]) -> str:
-    """One sentence on two methods, from the interval of the first one's speed-up over the second."""
+def order_text(fast: str, slow: str, speedup: tuple[float, float], certainty: str = "90 %") -> str:
+    """One sentence on two methods, from the interval of the first one's speed-up over the second, or its range in some
+    rounds of measurements, which `certainty` says."""
     low, high = speedup
-    span = f"{low:.2f} to {high:.2f} times as fast, 90 %"
+    span = f"{low:.2f} to {high:.2f} times as fast, {certainty}"
     if low > 1:
         return f"{fast} is faster than {slow}: {span}"
     if high < 1:

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.rank import COMPONENTS
 from harness.running.alike import bases_of, place_of, preset_notes
-from harness.running.intervals import interval_in, interval_note, speedup_interval
+from harness.running.intervals import ends_in, interval_note, rounds_of, speedup_interval
 
 SECONDS = ("epoch", *COMPONENTS, "hidden")
 
@@ -27,13 +27,14 @@ def row_of(record: dict[str, Any]) -> dict[str, Any]:
     """
     summary = record["summary"]
     seconds = {f"{name}_seconds": summary["seconds"].get(name) for name in SECONDS}
-    low, high = interval_in(record) or (None, None)
+    low, high = ends_in(record) or (None, None)
     return {
         **settings_of_run(record),
         "state": record["state"],
         **seconds,
         "epoch_low_seconds": low,
         "epoch_high_seconds": high,
+        "rounds": len(rounds_of(record)) or None,
         "bytes_per_epoch": summary["bytes_per_epoch"],
         "test": summary["test_at_best_val"],
         "best_test": summary["best_test"],
@@ -77,7 +78,8 @@ def layer_orders(orders: Sequence[str]) -> str | None:
 
 def comparison(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows of several runs with `speedup`: the epoch time of the first run that this one may be compared with
-    (`alike.bases_of`, whose run id is `base`) over this one's; and its interval where both are predicted."""
+    (`alike.bases_of`, whose run id is `base`) over this one's; and its interval where both are predicted, or its range
+    where both were measured in rounds."""
     rows = [row_of(record) for record in records]
     for row, record, base in zip(rows, records, bases_of(records), strict=True):
         first = None if base is None else base["summary"]["epoch_seconds"]

@@ -21,7 +21,7 @@ from matplotlib.patches import Patch
 from harness.numbers import percent, significant, time_unit
 from harness.rank import COMPONENTS
 from harness.running.alike import place_of
-from harness.running.intervals import interval_in
+from harness.running.intervals import ends_in
 from harness.running.summary import score_name
 
 Record = dict[str, Any]
@@ -169,7 +169,7 @@ def _mixed(colour: str, white: float) -> tuple[float, float, float]:
 
 def _breakdown(axes: Axes, records: Sequence[Record]) -> list[Patch]:
     """Draw horizontal stacked bars, the modes of one method next to each other; returns the legend's entries."""
-    sure = any(interval_in(record) for record in records)
+    sure = any(ends_in(record) for record in records)
     axes.set_title("Epoch time by component", loc="left")
     if not records:
         _empty(axes, "no run has a clock")
@@ -177,7 +177,7 @@ def _breakdown(axes: Axes, records: Sequence[Record]) -> list[Patch]:
     factor, unit = time_unit([r["summary"]["seconds"]["epoch"] for r in records])
     places = _places(records)
     used = [name for name in COMPONENTS if any(r["summary"]["seconds"][name] for r in records)]
-    tops = [max(r["summary"]["seconds"]["epoch"], *(interval_in(r) or (0.0,))) for r in records]
+    tops = [max(r["summary"]["seconds"]["epoch"], *(ends_in(r) or (0.0,))) for r in records]
     longest = max(tops) * factor
     for place, record, top in zip(places, records, tops, strict=True):
         seconds, start = record["summary"]["seconds"], 0.0
@@ -186,7 +186,7 @@ def _breakdown(axes: Axes, records: Sequence[Record]) -> list[Patch]:
             colour, hatch = COMPONENT_COLOURS[name], HATCH.get(record["config"]["mode"], "")
             axes.barh(place, width, 0.8, start, facecolor=colour, hatch=hatch, edgecolor="#404040", linewidth=0.4)
             start += width
-        if (ends := interval_in(record)) is not None:
+        if (ends := ends_in(record)) is not None:
             low, high = (end * factor for end in ends)
             axes.errorbar((low + high) / 2, place, xerr=(high - low) / 2, color="#202020", linewidth=0.7, capsize=1.6)
         axes.text(

@@ -312,6 +312,10 @@ def _add_compare(parser: Parser) -> None:
         "--methods", required=True, metavar="A,B:OPTION=VALUE,...", help="methods; the first is the baseline"
     )
     parser.add_argument("--modes", default=None, metavar="sim,real", help="modes (default: the one of --mode)")
+    parser.add_argument(
+        "--rounds", type=whole_in(1, 99), default=1, metavar="N",
+        help="measure every real run N times, all of them in turn; shows the median and the range (default: 1)",
+    )  # fmt: skip
     add_engine(parser, "runs", "one, with a bar of its epochs")
     add_replays(parser)
     _add_config(parser, leave_out=("method",))

@@ -83,6 +83,7 @@ def compare(
     reuse: Reuse = "same",
     quiet: bool = False,
     replays: int | None = None,
+    rounds: int = 1,
     **settings: Any,
 ) -> Comparison:
     """Run several methods on the same data, as `haloscope compare` does: like beside like.
@@ -97,16 +98,20 @@ def compare(
         modes: of loopback, sim and real, one text with commas between is fine; by default the one of the settings.
         config, out, force, reuse, quiet, replays, settings: as for `run`. Of two predictions only `.order` says which
             is faster, where their intervals allow it.
+        rounds: how often every real run is measured, all of them in turn; the median counts, and `.order` says which
+            method is faster in every round.
 
     Raises:
         InputError: as `run`.
     """
     _refuse_decided("compare", {"method": "it takes methods"}, config, settings)
+    if rounds < 1:
+        raise InputError(f"rounds={rounds}: real runs are measured once or more often")
     made = _config(config, settings)
     named = [mode_named(text.strip()) for text in _listed(modes).split(",") if text.strip()]
     runs = cells_of(made, _listed(methods), named or [made.run.mode], _asked(config, settings))
     count = replays_for(made.cut.parts, replays)
-    cells = run_all(runs, _folder(out), force=force, reuse=reuse, quiet=quiet, replays=count)
+    cells = run_all(runs, _folder(out), force=force, reuse=reuse, quiet=quiet, replays=count, rounds=rounds)
     return Comparison([cell.record for cell in cells], [cell.path for cell in cells])
 
 

@@ -159,7 +159,9 @@ def comparison_report(rows: Sequence[dict[str, Any]]) -> list[Table | str]:
             times.insert(1, span_text((row["epoch_low_seconds"], row["epoch_high_seconds"]), factor))
             amounts.insert(0, gain_text(row["speedup_low"], row["speedup_high"]))
         lines.append([f"{method} {UNLIKE}" if at in apart else method, *settings, *times, speedup, *amounts])
-    interval = ["90 %"] if sure else []
+    spread = {"90 %": any(row["epoch_low_seconds"] and not row["rounds"] for row in rows)}
+    spread["range"] = any(row["rounds"] for row in rows)
+    interval = [" or ".join(name for name, there in spread.items() if there)] if sure else []
     headings = ["method", *(HEADINGS.get(name, name) for name in columns), f"epoch {unit}", *interval, *shown]
     made = table("", [*headings, "speed-up", *interval, "MB", "test", "peak MB"], lines, left=1 + len(columns))
     scores = {row["score"] for row in rows}
@@ -168,7 +170,8 @@ def comparison_report(rows: Sequence[dict[str, Any]]) -> list[Table | str]:
         f"per epoch: {unit} (median; components sum to the epoch, hidden runs behind compute), MB sent by all ranks "
         f"(mean); test {score} at the best validation; peak memory of the fullest rank; "
         "speed-up against the first method of the same mode, graph, model, parts and cluster"
-        + ("; 90 %: intervals of predictions, of speed-ups with the same errors of both" if sure else "")
+        + ("; 90 %: intervals of predictions, of speed-ups with the same errors of both" if spread["90 %"] else "")
+        + ("; range: least and most of the rounds of a measurement, whose median is shown" if spread["range"] else "")
     )
     which = f"all rows but {UNLIKE}" if apart else "all rows"
     return [f"{which}: {said_once(rows, columns)}", made, reading, *unlike_lines(rows, common, apart)]

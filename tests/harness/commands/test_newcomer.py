@@ -216,6 +216,19 @@ def test_the_demo_says_who_disturbed_it() -> None:
     assert "40% of the cores while this machine was measured and other programs used 50% of the cores during" in said
 
 
+@pytest.mark.parametrize(
+    ("pace", "said"),
+    [(1.05, ""), (0.95, ""), (1.25, "1.25 times as slow as"), (0.5, "2.00 times as fast as")],
+)
+def test_the_demo_says_how_the_pace_has_changed(pace: float, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "reference_seconds", lambda: 0.01 * pace)
+    found = demo.pace_now(KeptCalibration("brief", "2026-01-01", 0.0, 0.01))
+    assert found == pytest.approx(pace) and demo.pace_now(None) == 1.0
+    lines = demo.pace_lines(found)
+    assert len(lines) == bool(said) and all(said in line for line in lines)
+    assert all(line.endswith(f"too {'short' if pace > 1 else 'long'} by about that") for line in lines)
+
+
 def test_a_calibration_that_was_disturbed_says_so_wherever_it_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
