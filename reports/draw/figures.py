@@ -21,7 +21,7 @@ from matplotlib.patches import Patch
 from harness.numbers import percent, significant, time_unit
 from harness.rank import COMPONENTS
 from harness.running.alike import place_of
-from harness.running.intervals import ends_in
+from harness.running.intervals import ends_in, rounds_of
 from harness.running.summary import score_name
 
 Record = dict[str, Any]
@@ -167,6 +167,13 @@ def _mixed(colour: str, white: float) -> tuple[float, float, float]:
     return red, green, blue
 
 
+def _said_of_lines(records: Sequence[Record]) -> str:
+    """What the lines of bars are."""
+    of_rounds = [bool(rounds_of(record)) for record in records if ends_in(record)]
+    said = ["90 % intervals of predictions"] * (not all(of_rounds)) + ["ranges of rounds"] * any(of_rounds)
+    return ", ".join(said)
+
+
 def _breakdown(axes: Axes, records: Sequence[Record]) -> list[Patch]:
     """Draw horizontal stacked bars, the modes of one method next to each other; returns the legend's entries."""
     sure = any(ends_in(record) for record in records)
@@ -197,7 +204,7 @@ def _breakdown(axes: Axes, records: Sequence[Record]) -> list[Patch]:
     axes.set_xlim(0, 1.12 * longest)
     spare = max(0.0, 3.0 - max(places)) / 2  # a single bar does not fill the panel
     axes.set_ylim(max(places) + 0.6 + spare, -0.6 - spare)
-    axes.set_xlabel(f"epoch time, median ({unit})" + "; lines: 90 % intervals of predictions" * sure)
+    axes.set_xlabel(f"epoch time, median ({unit})" + (f"; lines: {_said_of_lines(records)}" if sure else ""))
     handles = [Patch(facecolor=COMPONENT_COLOURS[n], edgecolor="#404040", linewidth=0.4, label=n) for n in used]
     for mode in dict.fromkeys(r["config"]["mode"] for r in records):
         handles.append(

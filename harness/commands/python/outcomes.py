@@ -36,7 +36,10 @@ from reports.draw.what_if import what_if_figure
 NAMED = 5
 """Runs that the `repr` of a comparison names."""
 
-SURE = "low and high: 90 % intervals of predictions, of speed-ups with the same errors of both"
+SURE = (
+    "low and high: 90 % intervals of predictions, of speed-ups with the same errors of both; of runs measured in "
+    "rounds the least and most of these"
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

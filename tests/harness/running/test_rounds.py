@@ -12,9 +12,11 @@ from harness.cli import main
 from harness.commands import compare as command_module
 from harness.commands.shared.cells import FinishedRun
 from harness.errors import InputError
+from harness.rank import COMPONENTS
 from harness.running import open_run
 from harness.running.intervals import order_lines, speedup_interval
 from harness.running.summary import comparison
+from reports.draw.figures import breakdown_figure
 from tests.conformance.test_drivers import config
 from tests.harness.running.test_alike import run as finished_run
 
@@ -41,6 +43,28 @@ def test_the_median_round_is_shown_with_the_range_of_all() -> None:
     assert in_rounds("vanilla", 4.0, 1.0)["summary"]["epoch_seconds"] == 1.0, "one that was measured, not a mean"
     (alone,) = comparison([in_rounds("vanilla", 3.0)])
     assert alone["rounds"] is None and alone["epoch_low_seconds"] is None
+
+
+@pytest.mark.parametrize(
+    ("which", "said"),
+    [
+        ("both", "; lines: 90 % intervals of predictions, ranges of rounds"),
+        ("measured", "; lines: ranges of rounds"),
+        ("once", ""),
+    ],
+)
+def test_figures_say_what_their_lines_are(which: str, said: str) -> None:
+    predicted = finished_run("vanilla", 1.5)
+    predicted["facts"]["interval"]["seconds"] = {"epoch": [1.0, 2.0]}
+    records = [
+        in_rounds("vanilla", 1.0, *([2.0] if which != "once" else [])),
+        *([predicted] if which == "both" else []),
+    ]
+    for record in records:
+        seconds = record["summary"]["seconds"]
+        record["summary"]["seconds"] = {**dict.fromkeys((*COMPONENTS, "hidden"), 0.0), **seconds}
+    figure = breakdown_figure(records)
+    assert figure.axes[0].get_xlabel() == f"epoch time, median (s){said}"
 
 
 def test_a_round_that_did_not_reach_its_end_is_shown() -> None:
