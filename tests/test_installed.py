@@ -11,6 +11,7 @@ import tomllib
 import venv
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(at, place / "copy" / name, ignore=ignored) if at.is_dir() else shutil.copy(at, place / "copy")
     archive = built("sdist", place / "copy", place)
     with tarfile.open(archive) as packed:
-        packed.extractall(place, filter="data")
+        safe: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # since 3.11.4
+        packed.extractall(place, **safe)
     return built("wheel", place / archive.name.removesuffix(".tar.gz"), place)
 
 

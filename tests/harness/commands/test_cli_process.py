@@ -113,7 +113,10 @@ def test_a_run_does_without_torchs_compiler(graph: str, tmp_path: Path) -> None:
 
 
 def test_a_reader_that_goes_away_ends_the_command_quietly() -> None:
-    for argv, code in ((["methods"], 141), (["run", "--help"], 0)):
+    for argv, codes in (
+        (["methods"], {141}),
+        (["run", "--help"], {0, 141}),
+    ):  # argparse of 3.11.2 tells, later ones do not
         listing = subprocess.Popen(
             [sys.executable, "-m", "harness", *argv], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
@@ -121,7 +124,7 @@ def test_a_reader_that_goes_away_ends_the_command_quietly() -> None:
         listing.stdout.close()
         with listing.stderr:
             assert listing.stderr.read() == b""
-        assert listing.wait() == code
+        assert listing.wait() in codes
 
 
 def test_numbers_read_well() -> None:
