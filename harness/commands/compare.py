@@ -39,8 +39,6 @@ def main(args: argparse.Namespace) -> int:
     json_target(args.json)
     how = {"force": args.force, "reuse": args.reuse, "replays": replays_for(base.cut.parts, args.replays)}
     real = any(opened.config.run.mode == "real" for opened in runs)
-    if args.rounds > 1 and not real:
-        raise InputError("--rounds repeats measurements, and no run here is real: add real to --modes")
     if args.rounds > 1 and (args.on != "local" or (args.jobs or 1) > 1):
         raise InputError("--rounds measures run after run on this machine: without --on, and with one job")
     jobs = real_jobs(args.on, args.jobs, telling(args.quiet)) if real else args.jobs or int(args.on == "local")
@@ -94,8 +92,13 @@ def run_all(
     Args:
         rounds: how often every real run is measured, all of them in turn, since a machine changes its pace; results of
             later rounds are in folders of `out`, and `in_rounds` says what is returned.
+
+    Raises:
+        InputError: several rounds, and none of the runs is real.
     """
     again = [opened for opened in runs if opened.config.run.mode == "real"]
+    if rounds > 1 and not again:
+        raise InputError("rounds repeat measurements, and no run here is real: add real to the modes")
     turns = [(turn, opened) for turn in range(rounds) for opened in (again if turn else runs)]
     found: dict[str, list[FinishedRun]] = {}
     for number, (turn, opened) in enumerate(turns, 1):

@@ -126,7 +126,7 @@ def test_rounds_are_measured_and_kept(tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--rounds", "2"], "--rounds repeats measurements, and no run here is real"),
+        (["--rounds", "2"], "rounds repeat measurements, and no run here is real"),
         (["--rounds", "0"], "must be from 1 to 99"),
         (["--rounds", "2", "--mode", "real", "--jobs", "2"], "--rounds measures run after run"),
     ],
@@ -138,6 +138,8 @@ def test_rounds_that_measure_nothing_are_refused(
     assert main(command) == 2 and said in " ".join(capsys.readouterr().err.split())
 
 
-def test_python_refuses_no_rounds() -> None:
+def test_python_refuses_them_too(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="rounds=0"):
         harness.compare("vanilla", rounds=0)
+    with pytest.raises(InputError, match="no run here is real"):
+        harness.compare("vanilla", config("vanilla"), rounds=2, out=tmp_path)
