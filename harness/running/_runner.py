@@ -17,7 +17,7 @@ from harness.running._opened import OpenedRun, Plan, open_run
 from harness.running._prepare import Prepared, prepare
 from harness.running._rates import load_rates
 from harness.running._recorded import RecordedEpochs
-from harness.running.results import RankEpoch, Result, ResultFile, merge
+from harness.running.results import RankEpoch, Result, ResultFile, merge, rank_seconds
 from harness.trampoline import blame
 
 
@@ -141,7 +141,13 @@ def finish(config: RunConfig, prepared: Prepared, execution: Execution) -> Resul
         epochs[-1]["loss"] = None
     names = execution.ranks[0].measures
     measures = {name: [rank.measures[name] for rank in execution.ranks] for name in names}
-    facts = {**execution.ranks[0].facts, **measures, **execution.facts}
+    seconds = rank_seconds(execution.ranks, epochs)
+    facts = {
+        **execution.ranks[0].facts,
+        **measures,
+        **execution.facts,
+        **({"rank_seconds": seconds} if seconds else {}),
+    }
     state, message = "done", ""
     if execution.out_of_memory:
         state, message = "out_of_memory", execution.out_of_memory

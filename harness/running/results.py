@@ -76,9 +76,7 @@ class Result:
 
     def summary(self) -> dict[str, Any]:
         """The median epoch after the first (its components sum to it), mean bytes after the first, best accuracies."""
-        timed = [e for e in self.epochs if e["seconds"]]
-        steady = timed[1:] or timed
-        seconds: dict[str, float] = _median_epoch(steady)["seconds"] if steady else {}
+        seconds: dict[str, float] = (typical_epoch(self.epochs) or {"seconds": {}})["seconds"]
         best = _best(self.epochs)
         return {
             "epoch_seconds": seconds.get("epoch"),
@@ -187,7 +185,8 @@ class ResultFile:
         """More bytes than a result of so many epochs has: each has a line for each layer, component and rank."""
         config = self.config
         epochs = min(epochs, config.training.epochs)
-        return 64 * 1024 + epochs * (4096 + 64 * config.model.layers + 32 * config.cut.parts)
+        ranks = 256 * config.cut.parts  # `rank_seconds`
+        return 64 * 1024 + ranks + epochs * (4096 + 64 * config.model.layers + 32 * config.cut.parts)
 
 
 def environment() -> dict[str, Any]:
@@ -206,9 +205,12 @@ def environment() -> dict[str, Any]:
     }
 
 
-def _median_epoch(epochs: list[dict[str, Any]]) -> dict[str, Any]:
-    """The epoch of median duration; the shorter of the middle two if their number is even."""
-    return sorted(epochs, key=lambda e: float(e["seconds"]["epoch"]))[(len(epochs) - 1) // 2]
+def typical_epoch(epochs: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The epoch of median duration after the first; the shorter of the middle two if their number is even, and None
+    where no epoch has seconds."""
+    timed = [e for e in epochs if e["seconds"]]
+    steady = sorted(timed[1:] or timed, key=lambda e: float(e["seconds"]["epoch"]))
+    return steady[(len(steady) - 1) // 2] if steady else None
 
 
 def _best(epochs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -234,6 +236,21 @@ def merge(ranks: list[RankResult], depth: int, tiers: list[str], tier_of: np.nda
     `wait`, so that the components sum to the epoch. Bytes are sums over ranks. `tier_of[from][to]` indexes `tiers`.
     """
     return [_merge_epoch([r.epochs[at] for r in ranks], depth, tiers, tier_of) for at in range(len(ranks[0].epochs))]
+
+
+def rank_seconds(ranks: list[RankResult], epochs: list[dict[str, Any]]) -> dict[str, list[float]]:
+    """Seconds of every rank in the typical one of the merged `epochs`, to 9 digits: component -> [ranks]; empty where
+    there is none.
+
+    What a rank waited at the end of the epoch for the slowest one is not in them.
+    """
+    typical = typical_epoch(epochs)
+    if typical is None:
+        return {}
+    at = next(number for number, epoch in enumerate(epochs) if epoch is typical)
+    seconds = [rank.epochs[at].seconds for rank in ranks]
+    names = [name for name in ("epoch", *COMPONENTS, "hidden") if any(each.get(name) for each in seconds)]
+    return {name: [float(f"{each.get(name, 0.0):.9g}") for each in seconds] for name in names}
 
 
 def _merge_epoch(parts: list[RankEpoch], depth: int, tiers: list[str], tier_of: np.ndarray) -> dict[str, Any]:
@@ -338,6 +355,7 @@ class _Interval(msgspec.Struct):
     seconds: dict[str, tuple[float, float]]
     ratios: list[_Positive]
     inputs: list[_Input]
+    depth: str = ""
 
 
 def _check_draws(interval: _Interval) -> None:

@@ -22,7 +22,7 @@ from harness.kernels.work import CLASSES
 from harness.rank import random_key
 from harness.rendezvous import Rendezvous
 from harness.running import Plan, Progress, cpu_threads, make_job, plan_of, program, threads_per_rank
-from harness.running.results import RankEpoch, RankResult, Result, merge
+from harness.running.results import RankEpoch, RankResult, Result, merge, rank_seconds
 from harness.traffic import Traffic
 from sims.cluster import Cluster, Placement, load_cluster, place
 from sims.device import DeviceProfile, Fullest, Work, load_device
@@ -36,10 +36,12 @@ from sims.replay._settled import settled_epochs
 
 @dataclass
 class Timed:
-    """A recorded run, timed. `epochs` are records of the result file, without values that need tensors."""
+    """A recorded run, timed. `epochs` are records of the result file, without values that need tensors; `rank_seconds`
+    is the fact of that name."""
 
     simulation: Simulation
     epochs: list[dict[str, Any]]
+    rank_seconds: dict[str, list[float]]
 
     def typical(self, config: RunConfig) -> tuple[dict[str, float], int]:
         """Seconds by component and bytes of a steady epoch: of the median one, or the means of periodic ones."""
@@ -102,7 +104,8 @@ class Replay:
         ]
         tiers, tier_of = simulator.placement.tier_matrix()
         depth = int(self.recording.config["layers"])
-        return Timed(simulation, merge(ranks, depth, list(tiers), tier_of))
+        epochs = merge(ranks, depth, list(tiers), tier_of)
+        return Timed(simulation, epochs, rank_seconds(ranks, epochs))
 
     def source_seconds(self, cluster: Cluster) -> dict[str, float]:
         """Source of costs (see `DeviceProfile.source_of`) -> seconds of the cluster's devices, summed over ranks."""

@@ -122,7 +122,7 @@ def cluster_facts(simulation: Simulation, placement: Placement, config: RunConfi
         "cluster": cluster.name,
         "memory": asdict(simulation.fullest),
         "network": simulation.network,
-        "tail_s": sum(simulation.tail_s) / len(simulation.tail_s),
+        "tail_s": simulation.tail_s,
         "blocked_s": simulation.blocked_s,
         "compute_sources": remarks.source_shares(simulation.source_seconds),
         "notes": notes,

@@ -35,6 +35,12 @@ ROW_SETTINGS = {
 BELOW = ("order", "norm")
 """Settings that are too long for a column: a line below the table says which rows differ."""
 
+WORK = ("compute", "codec", "sample")
+"""Components in which a rank waits for no other."""
+
+UNEVEN = 1.1
+"""By which factor the work of ranks may differ without a word: about what the same work differs by between epochs."""
+
 HEADINGS = {"hidden": "width"}
 """Column headings that are not the name of the setting."""
 
@@ -122,7 +128,7 @@ def run_report(record: dict[str, Any]) -> list[Table | str]:
     shape = f"{config['model']}, {config['layers']} layers x {config['hidden']}, {order}"
     parts: list[Table | str] = [f"{head}; {shape}; {record['state']}"]
     if record["summary"]["seconds"]:
-        parts.append(_time_table(record))
+        parts += [_time_table(record), *uneven_lines(record["facts"].get("rank_seconds", {}))]
     if record["epochs"]:
         parts += [_byte_table(record["epochs"][-1]["bytes"]), _mean_line(record), _outcome_table(record)]
     return [*parts, *note_lines(record)]
@@ -255,6 +261,25 @@ def _time_table(record: dict[str, Any]) -> Table:
     spans = [span_text(record["facts"]["interval"]["seconds"].get(name), factor) for name in names]
     whole = [[*row, span] for row, span in zip(rows, spans, strict=True)]
     return table("", ["time per epoch, median", unit, "%", f"90 % interval {unit}"], whole)
+
+
+def uneven_lines(by_rank: Mapping[str, Sequence[float]]) -> list[str]:
+    """Which rank works longest and which shortest, where they differ by more than `UNEVEN`: others wait for it.
+
+    `by_rank`: seconds by component of every rank (`facts.rank_seconds`).
+    """
+    if not by_rank:
+        return []
+    parts = [by_rank[name] for name in WORK if name in by_rank]
+    work = [sum(seconds) for seconds in zip(*parts, strict=True)]
+    if not work or max(work) <= UNEVEN * min(work):
+        return []
+    (factor, unit), last, first = time_unit([max(work)]), work.index(max(work)), work.index(min(work))
+    most, mean, least = (_scaled(each, factor) for each in (work[last], sum(work) / len(work), work[first]))
+    return [
+        f"ranks are uneven: rank {last} works {most} {unit} an epoch (compute, codec, sample), the mean one {mean}, "
+        f"rank {first} {least}; the others wait for it in halo and reduce"
+    ]
 
 
 def gain_text(low: float | None, high: float | None) -> str:
