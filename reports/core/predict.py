@@ -7,13 +7,14 @@ it. Every other row is then predicted by a run of the method's own code, with th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, Literal
 
 from harness.errors import InputError
 from harness.methods.registry import parse_method
+from harness.rank import COMPONENTS
 from reports.core.clusters import all_faster, hosts_slowed, messages_slowed
 from reports.core.context import SHAPES, Context, demand
 from reports.core.table import Fitted
@@ -73,7 +74,7 @@ class Fit:
     def timed(self, record: Mapping[str, Any]) -> Seconds:
         """The median epoch of a run with these constants, with what the host takes. Raises InputError if it failed."""
         modelled, host = Seconds.of(record), self.host_s(int(record["config"]["parts"]))
-        return replace(modelled, epoch=modelled.epoch + host, compute=modelled.compute + host)
+        return modelled.each(lambda one: replace(one, epoch=one.epoch + host, compute=one.compute + host))
 
 
 @dataclass(frozen=True)
@@ -90,14 +91,26 @@ class Seconds:
     tail: float = 0.0  # of compute: after the last exchange of the epoch
     decode: float = 0.0  # of codec: turning received codes into rows, where it is priced apart
     blocked: Mapping[str, float] = field(default_factory=dict)  # label of effects -> waiting for them
+    ranks: tuple[Seconds, ...] = ()  # the same epoch of every rank; its end, which all wait for, is no part of `epoch`
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Seconds:
         """The median epoch of a result record. Raises InputError where the run failed."""
         seconds = demand(record)["summary"]["seconds"]
         facts = record["facts"]
-        tail, blocked = facts.get("tail_s", 0.0), facts.get("blocked_s", {})
-        return replace(cls._of(seconds), epoch=seconds["epoch"], tail=tail, blocked=blocked)
+        blocked, by_rank = facts.get("blocked_s", {}), facts.get("rank_seconds", {})
+        tails = facts.get("tail_s") or [0.0] * len(by_rank.get("epoch", ()))
+        ranks = tuple(
+            replace(cls._of({name: by_rank[name][rank] if name in by_rank else 0.0 for name in COMPONENTS}), tail=tail)
+            for rank, tail in enumerate(tails)
+            if by_rank
+        )
+        mean = replace(cls._of(seconds), epoch=seconds["epoch"], blocked=blocked, tail=fmean(tails or [0.0]))
+        return replace(mean, ranks=ranks)
+
+    def each(self, change: Callable[[Seconds], Seconds]) -> Seconds:
+        """The same with a change that is made to the mean over ranks and to every rank."""
+        return replace(change(self), ranks=tuple(map(change, self.ranks)))
 
     @classmethod
     def mean(cls, record: Mapping[str, Any], skip: int = 2) -> Seconds:

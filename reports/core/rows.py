@@ -13,7 +13,7 @@ from reports.core.train import Trained
 def seconds_row(
     label: str, quantity: str, printed: float, ours: float | None, *, fitted: bool = False, **more: Any
 ) -> Row:
-    """A row in seconds."""
+    """A row in seconds; `more`: other fields of a row."""
     how: How = "fitted" if fitted else "simulated"
     return Row(label=label, quantity=quantity, unit="s", published=printed, ours=ours, how=how, **more)
 

@@ -82,9 +82,9 @@ class Row:
             part of a median), a printed difference of scores with our interval, only orderings do, or nothing does (an
             identity, an input, a number judged elsewhere). "bound": ours leaves out a cost that the printed number
             holds and of which nothing is printed, so that it can only be too high; its error does not count.
-            "readings": the number depends on settings that no source prints; it is contradicted where the printed one
-            lies outside of what all `readings` and ours span, and undecided within.
-        readings: our values with other settings of what no source prints; None where a reading gave no value.
+            "readings": the number depends on what no source prints, settings or which part a logged rank has; it is
+            contradicted where the printed one lies outside of what all `readings` and ours span, and undecided within.
+        readings: our values with other settings, or of other ranks; None where a reading gave no value.
         interval: half width of the 95 % confidence interval of ours.
         null: what would be predicted without a model.
         at: row and column header of its cell in the paper's own layout.

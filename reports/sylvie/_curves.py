@@ -15,7 +15,7 @@ from reports.core.table import Ordering, Plot, Row
 from reports.core.train import Trained
 from reports.draw.charts import colours_of, curves, grouped, paper_parts, stacked
 from reports.draw.drawing import panels
-from reports.sylvie._programs import PER_PEER, as_timed, with_quantiser
+from reports.sylvie._programs import PER_PEER, RANK_0, logged_halo, of_rank_0, with_quantiser
 from reports.sylvie._scores import accuracy_claim, scores_of_systems
 from reports.sylvie._servers import PCIE3
 from reports.sylvie._testbed import FITTED, FOLLOWS, GRAPH_NOTES, SIDE_BYTES
@@ -106,7 +106,8 @@ def figure9(context: Context) -> Plot:
         key=key, title="Sylvie Fig. 9: bits, Yelp on one server",
         caption=f"Simulated epochs, hollow: printed. Accuracy: {run.data or 'the real graph'}.",
         paths=paths, rows=(*rows, gap), orderings=(sent, *judged),
-        assumptions=(FITTED, PCIE3.assumed, fit.text(), PER_PEER, SAME_ALL_REDUCE, *GRAPH_NOTES, run.summary,
+        assumptions=(FITTED, PCIE3.assumed, fit.text(), PER_PEER, SAME_ALL_REDUCE, RANK_0, *GRAPH_NOTES,
+                     run.summary,
                      *judged_in(context, "sylvie"),
                      "its accuracies are not printed as numbers: those of FP32 and 1 bit are taken from Table 2"),
     )  # fmt: skip
@@ -125,15 +126,15 @@ def _bits(times: Mapping[str, Seconds]) -> tuple[Row, ...]:
     with 1 bit), and what FP16 saves."""
     rows, lines, base = list[Row](), PCIE3.lines, PCIE3.anchor()
     for name, seconds in times.items():
-        line, ours = select(lines, precision=LOGGED[name], pipeline="False").iloc[0], as_timed(seconds)
+        line = select(lines, precision=LOGGED[name], pipeline="False").iloc[0]
         fitted, sent = name == "FP32", _sent(name)
         nulls = [Null(same=same, by_bytes=same * sent) for same in (base.epoch, base.halo)]
         rows += [
-            seconds_row(f"Yelp, {name}", "epoch time", float(line["epoch_s"]), ours["epoch"], fitted=fitted,
+            seconds_row(f"Yelp, {name}", "epoch time", float(line["epoch_s"]), seconds.epoch, fitted=fitted,
                         null=nulls[0]),
-            seconds_row(f"Yelp, {name}", "communication", float(line["halo_s"]), ours["halo"],
-                        judge="none" if fitted else "error", null=nulls[1],
-                        note=FOLLOWS if fitted else QUANTISER * ("bit" in name)),
+            seconds_row(f"Yelp, {name}", "communication", float(line["halo_s"]), null=nulls[1],
+                        note=FOLLOWS if fitted else QUANTISER * ("bit" in name),
+                        **of_rank_0(seconds, logged_halo, judged=not fitted)),
         ]  # fmt: skip
     text = select(load.text("sylvie"), dataset="yelp", model="GraphSAGE", setting="fp16")
     half = 100 * (1 - times["FP16"].comm / times["FP32"].comm)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from reports.bns_gcn.testbed import TITLES
 from reports.core import load
@@ -10,11 +10,20 @@ from reports.core.context import Context
 from reports.core.load import select, value
 from reports.core.null_models import Null
 from reports.core.predict import Fit, Seconds, Testbed
-from reports.core.rows import judged_in
+from reports.core.rows import judged_in, seconds_row
 from reports.core.table import Ordering, Plot, Row
 from reports.draw.charts import colours_of, grouped, paper_parts, stacked
 from reports.draw.drawing import panels
-from reports.sylvie._programs import PER_PEER, SAR_MODEL, judged_epoch, speed_ups, system_seconds
+from reports.sylvie._programs import (
+    PER_PEER,
+    RANK_0,
+    SAR_MODEL,
+    judged_epoch,
+    logged_reduce,
+    of_rank_0,
+    speed_ups,
+    system_seconds,
+)
 from reports.sylvie._scores import scores_of_systems, throughput_rows
 from reports.sylvie._testbed import (
     FITTED,
@@ -39,6 +48,12 @@ THREE_SERVERS = (
     "seconds on three servers are those of the authors' notebook (cell 30), whose seconds on two are the logs'; "
     "they are of Sylvie-S. The gains that it draws of Sylvie are others, of a later program"
 )
+PARTS_OF_FIGURE_10: dict[str, Callable[[Seconds], float]] = {
+    "communication": lambda seconds: seconds.comm,
+    "all-reduce": logged_reduce,
+    "computation": lambda seconds: seconds.logged,
+}
+"""Without the quantiser, which the figure shows apart."""
 IN_FIGURE_10 = (
     "seconds are those of the authors' notebook (cell 66), whose shares of two servers are the printed 5.9 and 6.7 % "
     "without the part that it calls Coordinate, of a later program that chooses bits; one server has 4 GPUs: its "
@@ -197,7 +212,7 @@ def figure10(context: Context) -> Plot:
             Ordering(text="share of communication", expected=("2 servers", "1 server"),
                      ours=(shares["2 servers"], shares["1 server"])),
         ),
-        assumptions=(FITTED, two.fit.text(), IN_FIGURE_10, PER_PEER, *GRAPH_NOTES),
+        assumptions=(FITTED, two.fit.text(), IN_FIGURE_10, RANK_0, PER_PEER, *GRAPH_NOTES),
     )  # fmt: skip
 
 
@@ -219,23 +234,23 @@ def _seconds_of_parts(seconds: Mapping[str, Seconds]) -> list[Row]:
         theirs = {line.part: float(line.seconds) for line in select(frame, servers=servers[0]).itertuples()}
         one = one or theirs
         base = anchor(ON_ONE_SERVER if servers == "1 server" else ON_TWO_SERVERS)
-        parts = {
-            "communication": (found.comm, base.halo), "all-reduce": (found.reduce + found.tail, base.reduce),
-            "computation": (found.logged, base.compute),
-            "quantise": (found.codec - found.decode, None), "dequantise": (found.decode, None),
-        }  # fmt: skip
+        same = {"communication": base.halo, "all-reduce": base.reduce, "computation": base.compute}
         rows += [
-            Row(label=f"{servers}, {name}", quantity="seconds of an epoch", unit="s", published=theirs[name], ours=ours,
-                how="fitted" if same is None and servers == "1 server" else "simulated",
-                null=Null(same=one[name] if same is None else same), note=BOTH_HALVES if same is None else "")
-            for name, (ours, same) in parts.items()
+            seconds_row(f"{servers}, {name}", "seconds of an epoch", theirs[name], null=Null(same=same[name]),
+                        **of_rank_0(found, part))
+            for name, part in PARTS_OF_FIGURE_10.items()
+        ]  # fmt: skip
+        rows += [
+            seconds_row(f"{servers}, {name}", "seconds of an epoch", theirs[name], ours, fitted=servers == "1 server",
+                        null=Null(same=one[name]), note=BOTH_HALVES)
+            for name, ours in (("quantise", found.codec - found.decode), ("dequantise", found.decode))
         ]  # fmt: skip
     return rows
 
 
 def _smallest(servers: str, seconds: Seconds) -> Ordering:
     """Quantising and dequantising have the smallest portions of the epoch, each by itself."""
-    others = {"communication": seconds.comm, "computation": seconds.logged, "all-reduce": seconds.reduce + seconds.tail}
+    others = {name: part(seconds) for name, part in PARTS_OF_FIGURE_10.items()}
     least = min(others, key=lambda name: others[name])
     return Ordering(
         text=f"either half of the quantiser is smaller than all other parts, {servers}",

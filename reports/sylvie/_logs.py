@@ -6,16 +6,20 @@ from reports.bns_gcn.testbed import AS_CODED, as_coded, logged_host_s
 from reports.core import load
 from reports.core.context import Context, demand
 from reports.core.load import select, value
-from reports.core.predict import Fit
+from reports.core.predict import Fit, Seconds
 from reports.core.table import Ordering, PaperTable, Row
 from reports.sylvie._programs import (
     LATE,
     PER_PEER,
+    RANK_0,
     SAR_MODEL,
+    TIMED,
     LoggedComponent,
-    as_timed,
     beds_for,
     judged_epoch,
+    logged_halo,
+    logged_reduce,
+    of_rank_0,
     system_seconds,
 )
 from reports.sylvie._testbed import (
@@ -35,10 +39,6 @@ from reports.sylvie._testbed import (
 )
 from reports.sylvie._times import CROSSING, ROUNDS
 
-WAITS = (
-    "logged on rank 0: also its wait for ranks with more boundary rows or edges (SY5), which differ from rank 0's by "
-    "METIS; ours is the mean over ranks"
-)
 TAIL = (
     "the authors' timers wait for the GPU before every exchange and at the all-reduce: what is computed after the last "
     "exchange of an epoch (backwards through the first layer) is in the logged all-reduce, and so here"
@@ -53,11 +53,6 @@ QUANTISER = "logged with the half of the quantiser that makes codes"
 AMAZON_WIDTH = (
     "GraphSAGE on Amazon is logged with width 128 on one server, and with 256 on two, whose volume and time "
     "are those of the script's 512"
-)
-EDGES = (
-    "logged on rank 0, ours is the mean over ranks: its METIS part has fewer edges than the mean, as it waits for the "
-    "others longer than it computes (GCN, Sylvie-S, one server: 0.14 s of compute, 0.46 s in exchanges of a 28th of "
-    "DGL's bytes)"
 )
 LOGGED_HOST = (
     "of two servers, which hold half as large parts, logged compute is not half as long: what does not halve is most "
@@ -101,12 +96,12 @@ def halo_logged(context: Context) -> PaperTable:
 
 def reduce_logged(context: Context) -> PaperTable:
     """All-reduce of weights' gradients; where rows are late it is judged with their exchange."""
-    return _component(context, "reduce", "all-reduce", TAIL, WAITS, UNSYNCED)
+    return _component(context, "reduce", "all-reduce", TAIL, UNSYNCED)
 
 
 def compute_logged(context: Context) -> PaperTable:
     """Computation."""
-    return _component(context, "compute", "computation", TAIL, UNSYNCED, LOGGED_HOST, EDGES, GCN_INPUT)
+    return _component(context, "compute", "computation", TAIL, UNSYNCED, LOGGED_HOST, GCN_INPUT)
 
 
 def _component(context: Context, part: LoggedComponent, title: str, *notes: str) -> PaperTable:
@@ -116,7 +111,7 @@ def _component(context: Context, part: LoggedComponent, title: str, *notes: str)
     sums = [_sum_of(context, log, fit) for log in _all_logs() if log.system in LATE and log.reduce]
     return PaperTable(
         key=f"sylvie/logs-{part}", title=f"Sylvie's public logs: {title} (s)",
-        rows=(*rows, *(sums if part == "halo" else ())), assumptions=(*_assumptions(fit), *notes),
+        rows=(*rows, *(sums if part == "halo" else ())), assumptions=(*_assumptions(fit), RANK_0, *notes),
     )  # fmt: skip
 
 
@@ -135,33 +130,33 @@ def _where(log: Logged) -> str:
 
 
 def _row_of(context: Context, log: Logged, part: LoggedComponent, fit: Fit) -> Row:
-    """A timed component of one logged run; exchange and all-reduce of late rows are judged by their sum."""
+    """A timed component of one logged run, of rank 0; exchange and all-reduce of late rows are judged by their sum."""
     null = null_for(getattr(anchor(log.parts), part), log.bed(context), log.name, log.system)
     fitted = log.fitted and part == "compute"
     follows = log.fitted and part == "halo"
-    unjudged = follows or log.system == "BNS-GCN" or (log.system in LATE and part != "compute")
+    unjudged = fitted or follows or log.system == "BNS-GCN" or (log.system in LATE and part != "compute")
     return Row(
         label=f"{log.label}, {_where(log)}", quantity=part, unit="s", published=getattr(log, part),
-        ours=_ours(context, log, fit)[part], how="fitted" if fitted else "simulated",
-        null=None if log.fitted else null, judge="none" if unjudged else "error", note=_note(log, part),
+        how="fitted" if fitted else "simulated", null=None if log.fitted else null, note=_note(log, part),
         at=(log.label, _where(log)), claim=seconds_claim(log.name, log.model, log.system, log.parts, part),
+        **of_rank_0(_ours(context, log, fit), TIMED[part], judged=not unjudged),
     )  # fmt: skip
 
 
 def _sum_of(context: Context, log: Logged, fit: Fit) -> Row:
     """Exchange and all-reduce of a run with late rows."""
-    ours, base = _ours(context, log, fit), anchor(log.parts)
+    base = anchor(log.parts)
     null = null_for(base.halo + base.reduce, log.bed(context), log.name, log.system)
     return Row(
         label=f"{log.label}, {_where(log)}", quantity="halo and reduce", unit="s", published=log.halo + log.reduce,
-        ours=ours["halo"] + ours["reduce"], how="simulated", null=null, note=LAUNCHED,
-        at=(f"{log.label}, with all-reduce", _where(log)),
+        how="simulated", null=null, note=LAUNCHED, at=(f"{log.label}, with all-reduce", _where(log)),
+        **of_rank_0(_ours(context, log, fit), lambda seconds: logged_halo(seconds) + logged_reduce(seconds)),
     )  # fmt: skip
 
 
-def _ours(context: Context, log: Logged, fit: Fit) -> dict[LoggedComponent, float]:
-    """The components of a modelled epoch of a logged run."""
-    return as_timed(system_seconds(log.bed(context), fit, log.system))
+def _ours(context: Context, log: Logged, fit: Fit) -> Seconds:
+    """A modelled epoch of a logged run."""
+    return system_seconds(log.bed(context), fit, log.system)
 
 
 def _note(log: Logged, part: LoggedComponent) -> str:
@@ -172,8 +167,8 @@ def _note(log: Logged, part: LoggedComponent) -> str:
     if part == "halo":
         return FOLLOWS if log.fitted else QUANTISER if log.system == "Sylvie-S" else ""
     if part == "reduce":
-        return WAITS
-    return EDGES if log.name == "amazon" else GCN_INPUT if log.model == "GCN" else LOGGED_HOST
+        return ""
+    return GCN_INPUT if log.model == "GCN" else LOGGED_HOST
 
 
 def memory_logged(context: Context) -> PaperTable:

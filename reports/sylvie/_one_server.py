@@ -9,11 +9,21 @@ from reports.bns_gcn.testbed import TITLES
 from reports.core import load
 from reports.core.context import Context
 from reports.core.load import select, value
-from reports.core.predict import Fit
+from reports.core.predict import Fit, Seconds
+from reports.core.rows import seconds_row
 from reports.core.table import Ordering, Plot, Row
 from reports.draw.charts import colours_of, grouped, paper_parts, stacked
 from reports.draw.drawing import panels
-from reports.sylvie._programs import PER_PEER, SAR_MODEL, LoggedComponent, as_timed, judged_epoch, speed_ups
+from reports.sylvie._programs import (
+    PER_PEER,
+    RANK_0,
+    SAR_MODEL,
+    TIMED,
+    LoggedComponent,
+    judged_epoch,
+    of_rank_0,
+    speed_ups,
+)
 from reports.sylvie._servers import OREGON
 from reports.sylvie._testbed import (
     FITTED,
@@ -31,10 +41,7 @@ from reports.sylvie._times import QUANTISER, ROUNDS
 
 DRAWN_IN_2 = ("reddit", "yelp", "ogbn-products")
 DRAWN_IN_7 = ("yelp", "ogbn-products")
-PARTS: dict[LoggedComponent, str] = {
-    "epoch": "epoch", "halo": "communication", "compute": "computation", "reduce": "all-reduce",
-}  # fmt: skip
-RANK_0 = "logged on rank 0, with its wait for ranks with more boundary rows or edges"
+PARTS: dict[LoggedComponent, str] = {"halo": "communication", "compute": "computation", "reduce": "all-reduce"}
 OF_SYSTEM = {"SAR": ROUNDS, "Sylvie-S": QUANTISER}
 SECTION_4_1 = "the 7.0 of Sec. 4.1; logged 6.975"
 INTRODUCTION = (
@@ -51,7 +58,7 @@ def figure2(context: Context) -> Plot:
             continue
         seconds = OREGON.bed(context, log.name, log.model).seconds("vanilla", fit)
         bars[f"{TITLES[log.name]}\n{log.model}"] = paper_parts(seconds)
-        rows += _parts_of(context, log, as_timed(seconds))
+        rows += _parts_of(context, log, seconds)
         text = f"parts of the epoch, {TITLES[log.name]}, {log.model}"
         ours = (seconds.comm, max(seconds.compute, seconds.reduce))
         orderings.append(Ordering(text=text, expected=("communication", "any other"), ours=ours))
@@ -70,18 +77,15 @@ def figure2(context: Context) -> Plot:
     )  # fmt: skip
 
 
-def _parts_of(context: Context, log: Logged, ours: Mapping[LoggedComponent, float]) -> list[Row]:
+def _parts_of(context: Context, log: Logged, seconds: Seconds) -> list[Row]:
     """Seconds of an epoch and its components beside the logged ones."""
     base, bed = OREGON.anchor(), OREGON.bed(context, log.name, log.model)
-    rows = []
+    label, null = f"{TITLES[log.name]}, {log.model}", null_for(base.epoch, bed, log.name, log.system)
+    rows = [seconds_row(label, "epoch", log.epoch, seconds.epoch, fitted=log.fitted, null=null)]
     for part, title in PARTS.items():
-        null = null_for(getattr(base, part), bed, log.name, log.system)
-        follows = log.fitted and part == "halo"
-        rows.append(
-            Row(label=f"{TITLES[log.name]}, {log.model}", quantity=title, unit="s", published=getattr(log, part),
-                ours=ours[part], how="fitted" if log.fitted and part == "epoch" else "simulated",
-                judge="none" if follows else "error", null=null, note=FOLLOWS if follows else "")
-        )  # fmt: skip
+        follows, null = log.fitted and part == "halo", null_for(getattr(base, part), bed, log.name, log.system)
+        found = of_rank_0(seconds, TIMED[part], judged=not follows)
+        rows.append(seconds_row(label, title, getattr(log, part), null=null, note=FOLLOWS if follows else "", **found))
     return rows
 
 

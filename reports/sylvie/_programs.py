@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from reports.bns_gcn.testbed import as_coded, num_exchanging_layers, with_program_host
@@ -14,9 +15,17 @@ from reports.core.table import Fitted
 from reports.sylvie._testbed import CLUSTER, METHOD_OF, ON_ONE_SERVER, GraphBed, settings_of
 from sims.cluster import load_cluster
 
-LoggedComponent = Literal["epoch", "halo", "reduce", "compute"]
+LoggedComponent = Literal["halo", "reduce", "compute"]
 """What the authors' program times."""
 
+RANK_0 = (
+    "components are logged on rank 0, and of its METIS part neither nodes nor edges are printed: a rank with fewer "
+    "edges or boundary rows waits for the others, in an exchange or in the all-reduce, for as long as it computes or "
+    "sends less (SY5; GCN on Amazon, Sylvie-S, one server: 0.14 s of compute, 0.46 s in exchanges of a 28th of DGL's "
+    "bytes; all-reduces of equal gradients take a fifth as long with one bit as with fp32). Ours is the mean over "
+    "ranks, and every rank's is a reading: a component is contradicted where it is no rank's. Their sum, the epoch, is "
+    "the same on all ranks and judged by its error"
+)
 LATE = ("PipeGCN", "Sylvie-A")  # their rows are used an epoch later
 QUANTISING = ("Sylvie-S", "Sylvie-A")
 OPERATORS = 7.5, 4.5  # of rows to codes and back, for a peer in an exchange: means of both directions, by the code
@@ -79,9 +88,15 @@ def _timed(bed: Testbed, fit: Fit, system: str) -> Seconds:
     if system == "BNS-GCN":
         own = with_program_host(fit, bed.context)
     found = bed.seconds(as_coded(METHOD_OF[system]), own)
-    hidden = min(found.comm, own.host_s(bed.parts)) if system in LATE else 0.0
-    found = replace(found, epoch=found.epoch - hidden, comm=found.comm - hidden)
+    if system in LATE:
+        found = found.each(partial(_beside_host, host=own.host_s(bed.parts)))
     return with_quantiser(found, bed, late=system in LATE) if system in QUANTISING else found
+
+
+def _beside_host(seconds: Seconds, host: float) -> Seconds:
+    """An epoch in which rows travel while the host works."""
+    hidden = min(seconds.comm, host)
+    return replace(seconds, epoch=seconds.epoch - hidden, comm=seconds.comm - hidden)
 
 
 def with_quantiser(seconds: Seconds, bed: Testbed, *, late: bool = False) -> Seconds:
@@ -96,15 +111,19 @@ def with_quantiser(seconds: Seconds, bed: Testbed, *, late: bool = False) -> Sec
     exchanges, each = 2 * num_exchanging_layers(bed.model), operator_s()
     calls, source = exchanges * (bed.parts - 1), "the quantiser of Reddit, Sylvie-S, one server (Fig. 10)"
     bed.context.fits[Fitted(testbed=CLUSTER, constant=OF_OPERATOR, value=1e6 * each, unit="us", row=source)] = None
-    quantise, dequantise = (max(calls * count * each, seconds.codec / 2) for count in OPERATORS)
     transport = load_cluster(bed.cluster).transport
     more = (MESSAGES - 1) * (exchanges * transport.operation.value + calls * transport.message.value)
-    codec, comm = (dequantise, seconds.comm) if late else (quantise + dequantise, seconds.comm + more)
-    kept = seconds.epoch - seconds.codec - seconds.comm
-    return replace(
-        seconds, epoch=kept + codec + comm, comm=comm, compute=seconds.compute - seconds.codec + codec, codec=codec,
-        decode=dequantise,
-    )  # fmt: skip
+
+    def coded(found: Seconds) -> Seconds:
+        quantise, dequantise = (max(calls * count * each, found.codec / 2) for count in OPERATORS)
+        codec, comm = (dequantise, found.comm) if late else (quantise + dequantise, found.comm + more)
+        kept = found.epoch - found.codec - found.comm
+        return replace(
+            found, epoch=kept + codec + comm, comm=comm, compute=found.compute - found.codec + codec, codec=codec,
+            decode=dequantise,
+        )  # fmt: skip
+
+    return seconds.each(coded)
 
 
 def operator_s() -> float:
@@ -126,16 +145,41 @@ def judged_epoch(bed: Testbed, fit: Fit, system: str, over: float | None = None)
     return {"ours": ours, **({"readings": tuple(readings), "judge": "readings"} if system == "SAR" else {})}
 
 
-def as_timed(seconds: Seconds) -> dict[LoggedComponent, float]:
-    """An epoch and its components by what the timers of the authors' program hold.
+def logged_halo(seconds: Seconds) -> float:
+    """The exchange of boundary rows by the timers of the authors' program: rows are quantised inside of it, and made of
+    codes again after it."""
+    return seconds.comm + seconds.codec - seconds.decode
 
-    They wait for the device before exchanges and at the all-reduce, which so holds what follows the last exchange. Rows
-    are quantised inside the exchange, and made of codes again after it.
+
+def logged_reduce(seconds: Seconds) -> float:
+    """The all-reduce by these timers. They wait for the device before exchanges and at the all-reduce, which so holds
+    what follows the last exchange."""
+    return seconds.reduce + seconds.tail
+
+
+def logged_compute(seconds: Seconds) -> float:
+    """Computation by these timers."""
+    return seconds.logged + seconds.decode
+
+
+TIMED: dict[LoggedComponent, Callable[[Seconds], float]] = {
+    "halo": logged_halo, "reduce": logged_reduce, "compute": logged_compute,
+}  # fmt: skip
+"""Components of an epoch by what the timers of the authors' program hold."""
+
+
+def of_rank_0(seconds: Seconds, value: Callable[[Seconds], float], *, judged: bool = True) -> dict[str, Any]:
+    """What a row of a component that was logged on rank 0 has (`Row`, `RANK_0`): its mean over ranks, and every rank's,
+    by which it is judged.
+
+    Args:
+        seconds: an epoch, with those of all ranks.
+        value: the component of one epoch.
+        judged: False where the number is shown only.
     """
-    return {
-        "epoch": seconds.epoch, "halo": seconds.comm + seconds.codec - seconds.decode,
-        "reduce": seconds.reduce + seconds.tail, "compute": seconds.logged + seconds.decode,
-    }  # fmt: skip
+    if not judged:
+        return {"ours": value(seconds), "judge": "none"}
+    return {"ours": value(seconds), "readings": tuple(map(value, seconds.ranks)), "judge": "readings"}
 
 
 def speed_ups(bed: Testbed, fit: Fit, systems: Sequence[str]) -> dict[str, float]:

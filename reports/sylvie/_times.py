@@ -10,7 +10,7 @@ from reports.core.context import Context
 from reports.core.load import select, value
 from reports.core.rows import seconds_row
 from reports.core.table import Ordering, PaperTable, Row
-from reports.sylvie._programs import PER_PEER, as_timed, system_seconds
+from reports.sylvie._programs import PER_PEER, RANK_0, logged_halo, of_rank_0, system_seconds
 from reports.sylvie._testbed import (
     FIT_GRAPH,
     FITTED,
@@ -27,10 +27,7 @@ from reports.sylvie._testbed import (
 IDENTITY = "a 32nd of DGL's volume, which the boundary nodes come from"
 VOLUME = "an input: the boundary nodes come from it"
 CROSSING = "4 of 7 rows cross between the servers here; which parts of a METIS partition share more rows is not printed"
-WAITS = (
-    "DGL's printed remainder outside communication is all-reduce that waits for ranks with more boundary rows (SY5, by "
-    "the logs); modelled ranks wait less, as their parts differ less or lie otherwise on the servers"
-)
+WAITS = "DGL's printed remainder outside communication is all-reduce that waits for ranks with more boundary rows (SY5)"
 QUANTISER = "the communication holds the half of the quantiser that makes codes"
 ROUNDS = (
     "SAR exchanges the input layer too, and fetches one remote part after the other; the barrier that its code has "
@@ -77,6 +74,7 @@ def table3(context: Context) -> PaperTable:
             *GRAPH_NOTES,
             CROSSING,
             WAITS,
+            RANK_0,
             PER_PEER,
             f"{SIDE_BYTES} bytes of side information per row, read off the four printed scales (SY2)",
         ),
@@ -100,11 +98,11 @@ def case_rows(made: Case) -> tuple[list[Row], tuple[float, float]]:
                         claim=seconds_claim(made.name, "GraphSAGE", printed, made.bed.parts, "epoch"),
                         null=null_for(_anchor("epoch_time"), made.bed, made.name, printed),
                         note=CROSSING if first else QUANTISER),
-            seconds_row(label, "communication", comm, as_timed(ours)["halo"], at=places[1],
+            seconds_row(label, "communication", comm, at=places[1],
                         claim=seconds_claim(made.name, "GraphSAGE", printed, made.bed.parts, "halo"),
-                        judge="none" if fitted else "error",
                         null=null_for(_anchor("epoch_time_comm"), made.bed, made.name, printed),
-                        note=FOLLOWS if fitted else WAITS if first else QUANTISER),
+                        note=FOLLOWS if fitted else WAITS if first else QUANTISER,
+                        **of_rank_0(ours, logged_halo, judged=not fitted)),
         ]  # fmt: skip
     return rows, (epochs[0], epochs[1])
 

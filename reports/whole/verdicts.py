@@ -149,7 +149,7 @@ def unjudged(entries: Sequence[Entry]) -> dict[str, int]:
         elif row.judge == "bound":
             counts["a lower bound: a cost of the printed number is left out"] += 1
         elif row.judge == "readings":
-            counts["settings that it depends on are not printed"] += 1
+            counts["what it depends on is not printed (settings, or which part a logged rank has)"] += 1
         elif row.judge in ("order", "none"):
             counts["only orderings are judged" if row.judge == "order" else "shown, not judged"] += 1
         elif row.error is None and row.points is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 
@@ -11,10 +12,12 @@ from reports import sylvie
 from reports.bns_gcn.testbed import as_coded, program_host, shape
 from reports.core.context import Context
 from reports.core.load import published
+from reports.core.rows import seconds_row
 from reports.sylvie._programs import (
     OPERATORS,
-    as_timed,
+    TIMED,
     beds_for,
+    of_rank_0,
     operator_s,
     speed_ups,
     system_seconds,
@@ -123,17 +126,41 @@ def test_timers_hold_one_half_of_the_quantiser_in_exchanges_and_one_in_computati
     """As logged: rows are quantised inside a timed exchange, and turned back after it, late ones too."""
     bed, fit = sylvie_bed(context, "reddit"), constants(context)
     plain, ours = bed.seconds(METHOD_OF["Sylvie-S"], fit), system_seconds(bed, fit, "Sylvie-S")
-    timed, calls = as_timed(ours), 6 * 7
+    timed, calls = {name: part(ours) for name, part in TIMED.items()}, 6 * 7
     assert timed["compute"] == pytest.approx(plain.logged + calls * OPERATORS[1] * operator_s())
     assert timed["halo"] == pytest.approx(ours.comm + calls * OPERATORS[0] * operator_s())
     assert ours.comm - plain.comm == pytest.approx(2 * (6 * 50e-6 + calls * 15e-6)), "3 messages in place of 1"
-    assert sum(timed[part] for part in ("halo", "reduce", "compute")) == pytest.approx(timed["epoch"])
+    assert sum(timed.values()) == pytest.approx(ours.epoch)
+    for rank in ours.ranks:
+        assert sum(part(rank) for part in TIMED.values()) == pytest.approx(ours.epoch, rel=0.01), "all wait for the end"
+    assert len(ours.ranks) == 8
+    means = {name: fmean(part(rank) for rank in ours.ranks) for name, part in TIMED.items()}
+    assert means == pytest.approx(timed, rel=0.01)
     late, hidden = system_seconds(bed, fit, "Sylvie-A"), bed.seconds(METHOD_OF["Sylvie-A"], fit)
     assert late.compute - hidden.compute == pytest.approx(calls * OPERATORS[1] * operator_s())
     large = with_quantiser(replace(plain, codec=9.0, compute=plain.compute + 9.0 - plain.codec), bed)
     assert large.codec == pytest.approx(9.0) and large.decode == pytest.approx(4.5), (
         "the traffic, where it takes longer"
     )
+
+
+def test_what_rank_0_logged_is_contradicted_where_it_is_no_ranks(context: Context) -> None:
+    """Undecided within what all ranks have, or near it; a rank with less work waits for longer."""
+    bed = sylvie_bed(context, "reddit")
+    seconds = bed.seconds("vanilla", constants(context))
+    found = {name: of_rank_0(seconds, part) for name, part in TIMED.items()}
+    computes = found["compute"]["readings"]
+    assert min(computes) < 0.9 * found["compute"]["ours"] < 1.1 * found["compute"]["ours"] < max(computes)
+    order = sorted(range(8), key=lambda rank: computes[rank])
+    waits = [found["halo"]["readings"][rank] + found["reduce"]["readings"][rank] for rank in order]
+    assert waits == sorted(waits, reverse=True)
+    for name, one in found.items():
+        low, high = min(one["readings"]), max(one["readings"])
+        rows = [seconds_row("a row", name, value, **one) for value in (0.5 * low, low, high, 2 * high)]
+        assert [row.outcome for row in rows] == ["contradicted", "undecided", "undecided", "contradicted"]
+        assert not any(row.counts for row in rows)
+    shown = seconds_row("a row", "halo", 1.0, **of_rank_0(seconds, TIMED["halo"], judged=False))
+    assert shown.outcome is None and not shown.readings
 
 
 def test_sar_fetches_its_input_rows_in_rounds(context: Context) -> None:

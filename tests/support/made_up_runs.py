@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ SENT = {
 }  # fmt: skip
 SCORE = {"p=0": 60.0, "scope=all": 50.0, "staleness=5": 68.0, "staleness=2": 69.0, "sylvie-a": 67.0}
 TOTAL = 3.0  # seconds of a vanilla epoch before a fit
+UNEVEN = 0.002  # seconds by which each of two ranks computes for less or longer than the mean
 
 
 def sent(method: str) -> float:
@@ -34,7 +36,8 @@ def seconds(
     crosses: bool = True,
 ) -> Seconds:  # fmt: skip
     """Communication in proportion to the share that is sent, and a fixed time for messages; little compute, less in
-    smaller parts; a fixed all-reduce. Between hosts (`crosses`) links are slower than processes, within one not."""
+    smaller parts; a fixed all-reduce. Between hosts (`crosses`) links are slower than processes, within one not. Of two
+    ranks, one waits for the other (`UNEVEN`)."""
     fit = fit or Fit()
     hidden = 0.5 if method.startswith("sylvie-a") else 1.0
     messages = 0.001 * fit.messages if sent(method) else 0.0
@@ -44,7 +47,9 @@ def seconds(
         0.4 / max(parts, 4) * fit.compute + fit.host_s(max(parts, 1)),
     )
     codec = 0.001 if "bits" in method else 0.0
-    return Seconds(comm + compute + codec + reduce, comm, compute + codec, codec, 0.0, reduce)
+    whole = Seconds(comm + compute + codec + reduce, comm, compute + codec, codec, 0.0, reduce)
+    ranks = tuple(replace(whole, comm=comm - late, compute=whole.compute + late) for late in (-UNEVEN, UNEVEN))
+    return replace(whole, ranks=ranks)
 
 
 def trained(

@@ -13,8 +13,8 @@ from reports.whole.page._markup import NUMBER_COLUMNS, mark, wide
 RULES = {
     "error": f"Judged by its error: reproduced within {100 * CLOSE:.0f} % of the printed number.",
     "bound": "Ours leaves out a cost that the printed number holds: it can only be too high.",
-    "readings": "It depends on settings that are not printed: undecided where the printed number lies within or near "
-    "what plausible settings give, contradicted outside.",
+    "readings": "It depends on what is not printed, settings or which part a logged rank has: undecided where the "
+    "printed number lies within or near what plausible settings or all ranks give, contradicted outside.",
     "points": f"Judged by its distance: reproduced within {POINTS:g} point of the printed score.",
     "difference": "A difference of scores, judged with its 95 % interval.",
     "order": "Only the order of such numbers is judged, below.",
