@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,17 @@ from harness.machine import HERE, Depth, KeptCalibration, calibration_folder, co
 from harness.running.drift import reference_seconds, watching
 from real.measure.calibrate import LINK_RANKS, RANKS, calibrate_gpu_to, calibrate_to
 from sims.cluster import load_cluster
-from sims.study.calibrated import BRIEF_GRAPHS, BRIEF_METHODS, add_gpu_operators, add_idling, add_operators, add_sharing
-from sims.study.real_runs import ACCOMPANIED, BRIEF_ACCOMPANIED, add_contention, add_host
+from sims.device import load_device
+from sims.study.calibrated import (
+    BRIEF_GRAPHS,
+    BRIEF_METHODS,
+    add_gpu_operators,
+    add_idling,
+    add_operators,
+    add_sharing,
+    save_over,
+)
+from sims.study.real_runs import ACCOMPANIED, BRIEF_ACCOMPANIED, BRIEF_PASSES, PASSES, add_contention, add_host
 
 TAKES = {"brief": "one to two minutes", "quick": "five to ten minutes", "full": "longer than ten minutes"}
 """How long each depth of a calibration takes."""
@@ -133,10 +143,11 @@ def measure(
     if not brief:
         steps.begin("timing what ranks compute longer where two share a core")
         add_sharing(path.with_name("device.toml"), threads=threads)
-    trained = BRIEF_ACCOMPANIED if brief else ACCOMPANIED
+    trained, passes = (BRIEF_ACCOMPANIED, BRIEF_PASSES) if brief else (ACCOMPANIED, PASSES)
     steps.begin(f"training {len(trained)} small runs for real, and fitting what ranks that exchange compute longer")
-    before = reference_seconds()
-    add_contention(out, threads=threads, hosts=hosts and hosts.unshaped, trained=trained)
+    before, device = reference_seconds(), path.with_name("device.toml")
+    add_contention(out, threads=threads, hosts=hosts and hosts.unshaped, trained=trained, passes=passes)
     reference = (before + reference_seconds()) / 2
+    save_over(replace(load_device(device), depth=depth), device)
     write_atomically(out / REFERENCE, msgspec.json.encode(Reference(reference)))
     return path

@@ -26,7 +26,7 @@ from reports.draw import timeline
 from sims.explain import STEP, CriticalPath, Influence, critical_path, influences, replays_of_influences
 from sims.replay import refusal, traced
 from sims.study import open_driver
-from sims.uncertainty import Draws, RecordedPrediction, predicted, recorded_epochs, replays_for
+from sims.uncertainty import Draws, RecordedPrediction, left_open_on, predicted, recorded_epochs, replays_for
 
 SHOWN = 12
 """Inputs of the table; the JSON has all."""
@@ -79,7 +79,8 @@ def main(args: argparse.Namespace) -> int:
     with count_progress(f"replays of {config.training.method}", replays, args.quiet) as replayed:
         watched = replace(prediction, replayed=replayed)
         seconds = watched.seconds({})
-        interval = epoch_ends(np.asarray([drawn["epoch"] for drawn in watched.draws(draws)]), seconds["epoch"])
+        drawn = np.asarray([each["epoch"] for each in watched.draws(draws)])
+        interval = epoch_ends(drawn, seconds["epoch"], left_open_on(driver.cluster))
         moved = influences(watched, draws)
     large = str(prediction.replay.time(prediction.cluster).simulation.too_large)
     found = Explanation(prediction, seconds, interval, path, epochs, moved, large)

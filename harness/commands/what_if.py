@@ -231,7 +231,9 @@ def _row(curve: Curve, base: Curve, x: float, knob: Knob) -> dict[str, Any]:
     bits = next((int(o[5:]) for o in curve.method.split(":") if o.startswith("bits=")), None)
     low, high, slow, fast = (None,) * 4
     if curve.has_band:
-        (low, high), (slow, fast) = epoch_ends(curve.drawn(x), curve(x)), ratio_ends(base.drawn(x) / curve.drawn(x))
+        more = max(curve.left_open, base.left_open, key=lambda each: each.between)
+        low, high = epoch_ends(curve.drawn(x), curve(x), curve.left_open)
+        slow, fast = ratio_ends(base.drawn(x) / curve.drawn(x), more)
     return {
         "method": curve.method,
         "bits": bits,

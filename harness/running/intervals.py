@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,32 @@ def ends(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-LEFT_OPEN = {"epoch": 0.11, "compute": 0.15, "codec": 0.26, "halo": 0.29, "reduce": 0.43}
-"""How far a component is off, as a logarithm and in 90 % of cases, beyond what uncertain inputs leave open: what the
-model leaves out. From the 90 cells of rounds 2 to 4 of the study, none of which was known when the model was made
-(docs/validation.md)."""
+@dataclass(frozen=True)
+class LeftOpen:
+    """How far predictions are off, as a logarithm and in 90 % of cases, beyond what uncertain inputs leave open: what
+    the model leaves out.
 
-LEFT_OPEN_BETWEEN = 0.12
-"""The same of the ratio of two methods' epochs in one place, from the 90 pairs of methods of these cells."""
+    Attributes:
+        seconds: of an epoch and of its components.
+        between: of the ratio of two methods' epochs in one place.
+    """
+
+    seconds: Mapping[str, float]
+    between: float
+
+
+LEFT_OPEN = LeftOpen({"epoch": 0.11, "compute": 0.15, "codec": 0.26, "halo": 0.29, "reduce": 0.43}, between=0.12)
+"""From the 90 cells of rounds 2 to 4 of the study, and their 90 pairs of methods, none of which was known when the
+model was made (docs/validation.md)."""
+
+LEFT_OPEN_BRIEF = LeftOpen({"epoch": 0.25, "compute": 0.24, "codec": 0.26, "halo": 0.47, "reduce": 0.53}, between=0.21)
+"""The same after a brief calibration, from ten of them (`python -m benchmarks.brief`, docs/validation.md)."""
+
+
+def left_open(depth: str) -> LeftOpen:
+    """What predictions leave open by how much a calibration has measured (`DeviceProfile.depth`)."""
+    return LEFT_OPEN_BRIEF if depth == "brief" else LEFT_OPEN
+
 
 SAME = 1e-9
 """Relative difference of two methods below which they are one."""
@@ -45,18 +65,16 @@ def widened(value: float, low: float, high: float, more: float) -> tuple[float, 
     return value * math.exp(-below), value * math.exp(above)
 
 
-def epoch_ends(drawn: np.ndarray, value: float) -> tuple[float, float]:
+def epoch_ends(drawn: np.ndarray, value: float, more: LeftOpen) -> tuple[float, float]:
     """The interval of an epoch that is predicted as `value`: that of its draws, and what the model leaves out."""
-    return widened(value, *ends(drawn), LEFT_OPEN["epoch"])
+    return widened(value, *ends(drawn), more.seconds["epoch"])
 
 
-def ratio_ends(drawn: np.ndarray) -> tuple[float, float]:
+def ratio_ends(drawn: np.ndarray, more: LeftOpen) -> tuple[float, float]:
     """The interval of the ratio of two methods' epochs of which there are draws: theirs, and what the model leaves out
     of one and not of the other. Of a method beside itself that is 1."""
     low, high = ends(drawn)
-    return (
-        (low, high) if max(high - 1, 1 - low) < SAME else widened(float(np.median(drawn)), low, high, LEFT_OPEN_BETWEEN)
-    )
+    return (low, high) if max(high - 1, 1 - low) < SAME else widened(float(np.median(drawn)), low, high, more.between)
 
 
 def rounds_of(record: Mapping[str, Any]) -> list[float]:
@@ -96,7 +114,8 @@ def speedup_interval(record: Mapping[str, Any], base: Mapping[str, Any]) -> tupl
     if record["facts"].get("cluster") != base["facts"].get("cluster") or likeness(record) != likeness(base):
         return None
     seconds = [each["summary"]["epoch_seconds"] for each in (base, record)]
-    return ratio_ends(np.asarray(others["ratios"]) * seconds[0] / (np.asarray(mine["ratios"]) * seconds[1]))
+    drawn = np.asarray(others["ratios"]) * seconds[0] / (np.asarray(mine["ratios"]) * seconds[1])
+    return ratio_ends(drawn, left_open(mine.get("depth", "")))
 
 
 def order_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:

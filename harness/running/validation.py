@@ -19,7 +19,7 @@ from harness.config import RunConfig, is_lab, parse_lab
 from harness.errors import InputError
 from harness.machine import FOREIGN, core_count
 from harness.methods.registry import parse_method, typical_methods
-from harness.running.intervals import ratio_ends
+from harness.running.intervals import left_open, ratio_ends
 
 VALIDATED_COMPONENTS = ("compute", "codec", "halo", "reduce", "epoch")
 """The components that a record compares; an epoch also includes small ones on CPUs (sample, swap, wait)."""
@@ -155,7 +155,8 @@ def validation_record(
     config: RunConfig, measured: Mapping[str, Any], predicted: Mapping[str, Any], same: bool
 ) -> dict[str, Any]:
     """The record of one cell in the JSON file; `measured` is what `over_runs` returns, `predicted` has the components,
-    and their 90 % intervals in `interval` and the epoch's draws in `ratios` where there are some."""
+    and where there are some their 90 % intervals in `interval`, the epoch's draws in `ratios`, and how much the
+    calibration measured in `depth`."""
     seconds = {name: measured[name] for name in (*VALIDATED_COMPONENTS, "spread")}
     return {
         "method": config.training.method,
@@ -169,6 +170,7 @@ def validation_record(
         "runs": measured["runs"],
         "interval": {name: list(ends) for name, ends in predicted.get("interval", {}).items()},
         "ratios": list(predicted.get("ratios", [])),
+        "depth": predicted.get("depth", ""),
         "bytes_equal": same,
         "epochs": config.training.epochs - WARM_UP,
         "partitioner": config.cut.partitioner,
@@ -285,7 +287,7 @@ def speedup_coverage(records: Sequence[Mapping[str, Any]]) -> SpeedupCoverage:
         if not a.get("ratios") or len(a["ratios"]) != len(b.get("ratios", [])):
             continue
         drawn = [np.asarray(each["ratios"]) * each["predicted"]["epoch"] for each in (a, b)]
-        low, high = ratio_ends(drawn[0] / drawn[1])
+        low, high = ratio_ends(drawn[0] / drawn[1], left_open(a.get("depth", "")))
         measured = a["measured"]["epoch"] / b["measured"]["epoch"]
         known, inside = known + 1, inside + (low <= measured <= high)
         if low > 1 or high < 1:

@@ -17,7 +17,7 @@ from harness.running.intervals import epoch_ends, ratio_ends
 from reports.advice._pricing import Priced
 from reports.advice._progress import AdviceProgress
 from sims.cluster import Cluster, place, varied
-from sims.uncertainty import FEWEST_REPLAYS, Draws, prediction_of, replays_for
+from sims.uncertainty import FEWEST_REPLAYS, Draws, left_open_on, prediction_of, replays_for
 
 BUDGET_SHARE = 0.1
 """Share of the budget that replays for intervals may take; where they would take more, fewer are made, or none."""
@@ -38,7 +38,7 @@ class EpochDraws:
     _known: dict[tuple[Priced, float | None], np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._draws = Draws(self.count)
+        self._draws, self._more = Draws(self.count), left_open_on(self.cluster)
 
     def of(self, priced: Priced, link: str = "", bandwidth: float | None = None) -> np.ndarray:
         """Seconds of an epoch in every draw, float64 [draws]; with a link of a bandwidth that is known exactly."""
@@ -57,13 +57,13 @@ class EpochDraws:
 
     def epoch(self, priced: Priced) -> LowHigh | None:
         """The interval of an epoch."""
-        return epoch_ends(self.of(priced), priced.epoch) if self.count else None
+        return epoch_ends(self.of(priced), priced.epoch, self._more) if self.count else None
 
     def share(self, mine: tuple[Priced, float], other: tuple[Priced, float]) -> LowHigh | None:
         """The interval of the time of one (candidate, epochs) as a share of the other's."""
         if not self.count:
             return None
-        return ratio_ends(self.of(mine[0]) * mine[1] / (self.of(other[0]) * other[1]))
+        return ratio_ends(self.of(mine[0]) * mine[1] / (self.of(other[0]) * other[1]), self._more)
 
     def border(self, link: str, at: float, below: tuple[Priced, float], above: tuple[Priced, float]) -> LowHigh | None:
         """The interval of the bandwidth at which two (candidate, epochs) are level, about `at`.
@@ -82,7 +82,7 @@ class EpochDraws:
         if slope > -FLAT:
             return None
         drawn = self.of(above[0], link, at) * above[1] / (self.of(below[0], link, at) * below[1])
-        low, high = (math.log(end) / -slope for end in ratio_ends(drawn))
+        low, high = (math.log(end) / -slope for end in ratio_ends(drawn, self._more))
         return (at * math.exp(low), at * math.exp(high)) if high - low < MOST_OCTAVES * math.log(2) else None
 
 

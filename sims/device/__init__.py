@@ -9,7 +9,7 @@ from harness.kernels.work import UNKNOWN, Work
 from harness.lazily import lazy_names
 from sims.device._cache import EVEN, CountedRates, GammaRates, Popularity, RowCache
 from sims.device._costs import OperatorCost, fit_cost
-from sims.device._profile import STRENGTH, DeviceProfile, known_devices, load_device, save_device
+from sims.device._profile import DEPTHS, STRENGTH, DeviceProfile, known_devices, load_device, save_device
 
 if TYPE_CHECKING:
     from sims.device._memory import Fullest, LiveMemory, fullest
@@ -28,6 +28,7 @@ else:  # torch
 __all__ = [
     "Call",
     "CountedRates",
+    "DEPTHS",
     "DeviceProfile",
     "EVEN",
     "Fullest",

@@ -38,6 +38,13 @@ FAR = 0.25
 some find their operands in caches and some do not, and a few take ten times as long as all others."""
 
 
+UNTESTED = 0.17
+"""Relative error, median, of a fit that no call tests: that of an extrapolated number (`sims.units.SPREADS`)."""
+
+LEAST_ERROR = 1e-4
+"""What a fit that leaves nothing of many sizes is said to be off."""
+
+
 @dataclass(frozen=True)
 class OperatorCost:
     """One operator by name: seconds = call + bytes beyond each step x its cost + new bytes x theirs + amount x cost at
@@ -55,7 +62,9 @@ class OperatorCost:
         "codecs), at this width",
         numbered("time", "COLUMNS"),
     )
-    error: Quantity = key("relative error of the fit, median over the timed calls", factor())
+    error: Quantity = key(
+        "relative error of calls of other sizes, median: by what the fit leaves of those that were timed", factor()
+    )
     new: Quantity = key(
         "seconds of each byte of new tensors, beside what any byte costs", dimensioned("time", zero=True),
         default=Quantity(0.0),
@@ -104,7 +113,8 @@ def fit_cost(samples: Mapping[Work, Sequence[float]]) -> OperatorCost:
     terms, seconds = np.stack(columns, axis=1), np.maximum(seconds, 1e-9)
     from scipy.optimize import nnls  # slow to import, and only calibration fits
 
-    made, share = seconds, _shares(samples, widths)
+    sizes = _sizes(samples, widths)
+    made, share = seconds, _shares(samples, sizes)
     for _ in range(ROUNDS):
         mean = seconds**OF_MEASURED * np.maximum(made, LEAST * seconds) ** (1 - OF_MEASURED)
         weight = np.sqrt(share / np.maximum(1.0, np.abs(seconds - made) / mean / FAR)) / mean
@@ -112,24 +122,42 @@ def fit_cost(samples: Mapping[Work, Sequence[float]]) -> OperatorCost:
         scale = np.maximum(np.abs(design).max(axis=0), 1e-300)
         found = nnls(design / scale, seconds * weight)[0] / scale
         made = terms @ found
-    error = float(np.median(np.abs(made / seconds - 1)))
+    error = _expected_error(np.abs(made / seconds - 1), sizes, int(np.count_nonzero(found)))
     values = [fitted(float(value)) for value in found]
     at = len(columns) - len(widths)
     return OperatorCost(
         values[0],
         dict(zip(reached, values[1 + len(anew) : at], strict=True)),
         dict(zip(widths, values[at:], strict=True)),
-        Quantity(max(round(error, 4), 1e-4), "measured"),
+        Quantity(round(error, 4), "measured"),
         new=values[1] if anew else Quantity(0.0),
     )
 
 
-def _shares(samples: Mapping[Work, Sequence[float]], widths: tuple[int, ...]) -> np.ndarray:
-    """The weight of every work: its share of the calls of its size (to a factor of two) and nearest fitted width."""
+def _expected_error(errors: np.ndarray, sizes: Sequence[tuple[int, int]], terms: int) -> float:
+    """The error of calls of other sizes, from those of the timed ones: `terms` numbers were fitted to calls of so many
+    sizes, of which they leave the less the more there are (variance over degrees of freedom).
+
+    Calls of as many sizes as terms, or fewer, leave nothing, and say nothing of others: `UNTESTED`.
+    """
+    count = len(set(sizes))
+    found = float(np.median(errors))
+    if count <= terms:
+        return max(found, UNTESTED)
+    return max(found * math.sqrt(count / (count - terms)), LEAST_ERROR)
+
+
+def _sizes(samples: Mapping[Work, Sequence[float]], widths: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Of every work its size, to a factor of two, and its nearest fitted width."""
     sizes = []
     for work in samples:
         apart = [abs(math.log(max(work.width, 1) / width)) for width in widths]
         sizes.append((round(math.log2(max(work.nbytes + amount(work), 1))), apart.index(min(apart)) if apart else 0))
+    return sizes
+
+
+def _shares(samples: Mapping[Work, Sequence[float]], sizes: Sequence[tuple[int, int]]) -> np.ndarray:
+    """The weight of every work: its share of the calls of its size."""
     calls = Counter[tuple[int, int]]()
     for size, times in zip(sizes, samples.values(), strict=True):
         calls[size] += len(times)

@@ -48,6 +48,9 @@ STRENGTH = ("assumed", "datasheet", "extrapolated", "published", "measured")
 """Sources from the weakest to the strongest."""
 
 
+DEPTHS = ("brief", "quick", "full")
+"""How much a calibration measures, the least first."""
+
 NONE = Quantity(0.0)
 OF_SHARING = Quantity(1.15, "assumed", "1.11 to 1.22 were measured on one machine of two cores", (1.0, 1.3))
 HOST = Quantity(1e9, "measured", "one core of an AMD EPYC: draws, and blocks of kept columns")
@@ -63,6 +66,12 @@ class DeviceProfile:
         "cpu: tensors live in host memory; gpu: they must be copied to reach the host", choice("cpu", "gpu")
     )
     cores: int = key("cores that one rank keeps busy (cpu)", integer(), default=1)
+    depth: str = key(
+        "how much the calibration measured that made this file: after a brief one predictions leave more open; empty "
+        "where none did",
+        choice(*DEPTHS, ""),
+        default="",
+    )
     memory: Quantity = key("bytes that fit", dimensioned("size"))
     launch: Quantity = key(
         "host work for every operator: before it on a CPU, beside the operators before it on a GPU", dimensioned("time")
@@ -299,6 +308,8 @@ def save_device(profile: DeviceProfile, path: Path) -> None:
     """Write a profile that `load_device` reads back unchanged. Raises InputError when the file cannot be written."""
     lines = [f"{text} = {quoted(getattr(profile, text))}" for text in ("name", "summary", "kind")]
     lines.append(f"cores = {profile.cores}")
+    if profile.depth:
+        lines.append(f"depth = {quoted(profile.depth)}")
     section = ""
     for name, dimension, number in profile.quantities():
         inside, _, last = name.rpartition(".")

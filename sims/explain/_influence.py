@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from harness.running.intervals import LEFT_OPEN, epoch_ends
-from sims.uncertainty import Draws, Input, RecordedPrediction
+from harness.running.intervals import epoch_ends
+from sims.uncertainty import Draws, Input, RecordedPrediction, left_open_on
 from sims.units import NORMAL_90
 
 STEP = 0.1
@@ -50,13 +50,14 @@ def influences(prediction: RecordedPrediction, draws: Draws) -> list[Influence]:
             changes[each.name] = prediction.seconds({each.name: 1 + STEP})["epoch"] / base - 1
             elasticity = math.log1p(changes[each.name]) / math.log1p(STEP)
             variances[each.name] = (elasticity * math.log(each.width) / (2 * NORMAL_90)) ** 2
-    total = sum(variances.values()) + (LEFT_OPEN["epoch"] / NORMAL_90) ** 2
+    more = left_open_on(prediction.cluster)
+    total = sum(variances.values()) + (more.seconds["epoch"] / NORMAL_90) ** 2
     found = [Influence(each, changes[each.name], variances[each.name] / total) for each in prediction.inputs]
     found.sort(key=lambda one: (-one.share, -abs(one.change), one.input.name))
     tried = [at for at, one in enumerate(found) if one.share][:TRIED]
     for at in tried:
         drawn = [seconds["epoch"] for seconds in prediction.draws(draws, without=found[at].input.name)]
-        found[at] = replace(found[at], without=epoch_ends(np.asarray(drawn), base))
+        found[at] = replace(found[at], without=epoch_ends(np.asarray(drawn), base, more))
     return found
 
 

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -37,14 +37,30 @@ from sims.study._profiling import (
 )
 from sims.units import NORMAL_90, SMALLEST, SPREADS, fitted
 
-SIZES = ((1_000, 16), (8_000, 48), (40_000, 160))
-"""Nodes and columns of the graphs that operators are timed on; `validate` uses none of them."""
 
-BRIEF_METHODS, BRIEF_GRAPHS = ("vanilla", "bns-gcn:p=0.1", "sylvie-s:bits=1"), ((1_000, 16), (20_000, 96))
-"""Of a calibration that takes seconds: what `haloscope demo` compares. Other operators are priced by their class."""
+class Made(NamedTuple):
+    """A graph that is made to time operators on."""
 
-VARIED = ((3_000, 8, 4), (12_000, 32, 8), (12_000, 64, 41), (20_000, 128, 7), (10_000, 256, 100))
-"""Nodes, columns and classes of further graphs for a few methods and models: operators on rows cost by the row too, and
+    nodes: int
+    columns: int
+    classes: int = 16
+
+
+SIZES = Made(1_000, 16), Made(8_000, 48), Made(40_000, 160)
+"""The graphs that operators are timed on; `validate` uses none of them."""
+
+BRIEF_METHODS = "vanilla", "bns-gcn:p=0.1", "sylvie-s:bits=1", "ec-graph"
+"""Methods of a brief calibration: what `haloscope demo` compares, and the one with most operators of its own. Other
+operators are priced by their class."""
+
+BRIEF_GRAPHS = Made(1_000, 16), Made(20_000, 96), Made(30_000, 16, 6)
+"""Its graphs: on one of the two large ones alone, costs by the row and by the byte could not be told apart; and a
+softmax of fewer than 16 classes takes ten times as long, since torch computes it value by value."""
+
+VARIED = (
+    Made(3_000, 8, 4), Made(12_000, 32, 8), Made(12_000, 64, 41), Made(20_000, 128, 7), Made(10_000, 256, 100),
+)  # fmt: skip
+"""Further graphs for a few methods and models: operators on rows cost by the row too, and
 more on narrow rows."""
 
 WIDE_GRADIENTS, WIDE_CODECS = (64, 128), ("ec-graph", "ec-graph-s:fanouts=10/5/5")
@@ -63,8 +79,8 @@ GPU_MODELS: tuple[dict[str, Any], ...] = (
 WAITS, BRIEF_WAITS = (0.0, 0.002, 0.01, 0.05, 0.3), (0.0, 0.01, 0.1)
 """Seconds for which ranks wait at every effect, to find out what they compute longer after it."""
 
-IDLED, BRIEF_IDLED = ((1_000, 16), (20_000, 128), (40_000, 160)), ((1_000, 16), (20_000, 96))
-"""Nodes and columns of the graphs on which they do so: the smallest first."""
+IDLED, BRIEF_IDLED = (Made(1_000, 16), Made(20_000, 128), Made(40_000, 160)), BRIEF_GRAPHS[:2]
+"""The graphs on which they do so: the smallest first."""
 
 SHARING_TURNS = (1, 2, 1, 2, 1, 2, 1)
 """Processes a core, in the order in which they are timed to find out what sharing costs."""
@@ -84,30 +100,29 @@ class Found(msgspec.Struct):
     epochs: list[Epoch]
 
 
-def workloads(
-    threads: int, quick: bool, only: Sequence[str] = (), sizes: Sequence[tuple[int, int]] = SIZES
-) -> list[RunConfig]:
+def workloads(threads: int, quick: bool, only: Sequence[str] = (), sizes: Sequence[Made] = SIZES) -> list[RunConfig]:
     """The training runs in which operators are timed: every method at every size, all codecs and models; or `only`
     these methods at every size."""
     methods = list(only) or [name for name in METHODS.builtin if name != "single"]
     more = [f"sylvie-s:bits={bits}" for bits in (2, 4, 8)] + [f"ec-graph:bits={bits}" for bits in (1, 4, 8)]
-    found = [small_run(method, *size, threads, quick) for size in sizes for method in methods]
+    found = [small_run(method, size, threads, quick) for size in sizes for method in methods]
     if only:
         return found
-    found += [small_run(method, *size, threads, quick) for size in sizes[:2] for method in more]
+    found += [small_run(method, size, threads, quick) for size in sizes[:2] for method in more]
     for model in ("sage", "gat"):
-        found += [small_run("vanilla", *size, threads, quick).changed(model=model) for size in sizes]
-    for nodes, width, classes in VARIED:
-        varied = small_run("sylvie-s:bits=1", nodes, width, threads, quick, classes)
+        found += [small_run("vanilla", size, threads, quick).changed(model=model) for size in sizes]
+    for graph in VARIED:
+        varied = small_run("sylvie-s:bits=1", graph, threads, quick)
         found += [varied, *(varied.changed(method="vanilla", model=model) for model in ("sage", "gat"))]
-        if width in WIDE_GRADIENTS:
+        if graph.columns in WIDE_GRADIENTS:
             found += [varied.changed(method=method, layers=3) for method in WIDE_CODECS]
     return found
 
 
-def small_run(method: str, nodes: int, width: int, threads: int, quick: bool, classes: int = 16) -> RunConfig:
-    """A method for a few epochs, on a graph of `nodes` with rows of `width` columns; `quick`: fewer epochs."""
-    degree = 10 if nodes != SIZES[1][0] else 30
+def small_run(method: str, graph: Made, threads: int, quick: bool) -> RunConfig:
+    """A method for a few epochs on a graph; `quick`: fewer epochs."""
+    nodes, width, classes = graph
+    degree = 10 if nodes != SIZES[1].nodes else 30
     return RunConfig.of(
         dataset=f"synthetic:nodes={nodes},degree={degree},classes={classes},features={width},signal=0.7,seed=77",
         hidden=width, method=method, threads=threads, epochs=SKIPPED_EPOCHS + (4 if quick else 16), eval_every=-1,
@@ -121,13 +136,13 @@ def add_operators(
     threads: int,
     quick: bool = True,
     only: Sequence[str] = (),
-    sizes: Sequence[tuple[int, int]] = SIZES,
+    sizes: Sequence[Made] = SIZES,
 ) -> None:
     """Time every operator and write its costs, and the overhead of Python around it, into the device file.
 
     Args:
         only: the methods whose operators are timed, all by default.
-        sizes: nodes and columns of the graphs.
+        sizes: the graphs.
 
     Raises:
         InputError: the device file cannot be read or written.
@@ -160,7 +175,7 @@ def add_idling(device: Path, *, threads: int, brief: bool = False) -> None:
         HaloscopeError: a measuring process failed.
     """
     waits, graphs = (BRIEF_WAITS, BRIEF_IDLED) if brief else (WAITS, IDLED)
-    configs = [small_run("vanilla", *size, threads, quick=True).changed(model="sage") for size in graphs]
+    configs = [small_run("vanilla", graph, threads, quick=True).changed(model="sage") for graph in graphs]
     copies = max(1, core_count() // threads)
     epochs = measure_operators(IDLING + ",".join(map(str, waits)), configs, copies).epochs
     seconds = np.reshape([epoch.seconds for epoch in epochs], (copies, len(configs), len(waits))).mean(axis=0)
@@ -187,7 +202,7 @@ def add_sharing(device: Path, *, threads: int) -> None:
     """
     if threads > 1:
         return
-    configs = [small_run("vanilla", *size, threads, quick=True).changed(model="sage") for size in IDLED]
+    configs = [small_run("vanilla", graph, threads, quick=True).changed(model="sage") for graph in IDLED]
 
     def seconds(copies: int) -> np.ndarray:
         epochs = measure_operators(IDLING + "0", configs, copies).epochs
@@ -206,7 +221,7 @@ def add_sharing(device: Path, *, threads: int) -> None:
 def gpu_workloads(quick: bool) -> list[RunConfig]:
     """The training runs in which operators of a GPU are timed."""
     return [
-        small_run("single", nodes, width // model.get("heads", 1), 1, quick).changed(
+        small_run("single", Made(nodes, width // model.get("heads", 1)), 1, quick).changed(
             dataset=f"synthetic:nodes={nodes},degree={degree},classes=16,features={width},signal=0.7,seed=77",
             parts=1, layers=3, renumber="0", **model,
         )

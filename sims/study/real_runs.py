@@ -26,19 +26,19 @@ from sims.cluster import load_cluster
 from sims.device import DeviceProfile, load_device, save_device
 from sims.replay import Changes, Replay, record
 from sims.study._profiling import SKIPPED_EPOCHS
-from sims.study.calibrated import BRIEF_GRAPHS, SIZES, save_over, small_run
+from sims.study.calibrated import BRIEF_GRAPHS, SIZES, Made, save_over, small_run
 from sims.units import NORMAL_90, SPREADS, Quantity, fitted
 
 ACCOMPANIED, ACCOMPANIED_EPOCHS = tuple(itertools.product(("vanilla", "sylvie-s", "cdfgnn"), SIZES)), 14
-"""What `add_contention` trains for real: method, nodes and columns of the graph."""
+"""What `add_contention` trains for real: method and graph."""
 
-BRIEF_ACCOMPANIED = (*itertools.product(("vanilla",), BRIEF_GRAPHS), ("sylvie-s:bits=1", BRIEF_GRAPHS[-1]))
+BRIEF_ACCOMPANIED = (*itertools.product(("vanilla",), BRIEF_GRAPHS), ("sylvie-s:bits=1", BRIEF_GRAPHS[1]))
 """What a brief calibration trains for that."""
 
 TRAINED = "trained.json"
 """File beside a calibrated device: typical compute seconds of each of these runs when it was calibrated."""
 
-PASSES = 3
+PASSES, BRIEF_PASSES = 3, 2
 """How often all of these runs are made, one after the other: a virtual machine changes its pace for seconds."""
 
 LEAST_FACTOR = 0.8
@@ -57,7 +57,8 @@ def add_contention(
     *,
     threads: int,
     hosts: LabSpec | None = None,
-    trained: Sequence[tuple[str, tuple[int, int]]] = ACCOMPANIED,
+    trained: Sequence[tuple[str, Made]] = ACCOMPANIED,
+    passes: int = PASSES,
 ) -> None:
     """Run training for real on graphs made for this, simulate the same runs, and write the missing costs.
 
@@ -72,7 +73,8 @@ def add_contention(
     Args:
         folder: `device.toml` with operators, and `cluster.toml`.
         hosts: a lab to run in, with as many ranks as it has places; otherwise two ranks of this machine.
-        trained: methods, each with the nodes and columns of its graph.
+        trained: methods, each with its graph.
+        passes: how often each is run.
 
     Raises:
         InputError: a file cannot be read or written, or the lab cannot be built.
@@ -83,7 +85,7 @@ def add_contention(
     configs = [_accompanied(each, threads, ranks) for each in trained]
     there = "local" if hosts is None else hosts.name
     real = [each.changed(mode="real", cluster=there) for each in configs]
-    runs = np.asarray([[_computing(running.run(each)) for each in real] for _ in range(PASSES)])
+    runs = np.asarray([[_computing(running.run(each)) for each in real] for _ in range(passes)])
     measured = np.median(runs, axis=0)
     cases = (_Case(profile, hosts), _Case(probe, hosts))
     predicted, more = np.transpose([_simulated(each, folder, cases) for each in configs])
@@ -92,7 +94,7 @@ def add_contention(
     share, extra = lsq_linear(design, np.ones(len(configs)), bounds=([LEAST_FACTOR, 0.0], np.inf)).x
     off = _apart(measured / (predicted * float(share) + effects * float(extra * SCALE_S)))
     again = math.sqrt(np.log(runs).var(axis=0, ddof=1).mean())
-    what = f"{len(configs)} real runs of {ranks} ranks, {PASSES} times each ({100 * again:.0f} % apart)"
+    what = f"{len(configs)} real runs of {ranks} ranks, {passes} times each ({100 * again:.0f} % apart)"
     note = f"fitted to {what}, whose compute it leaves {100 * off:.0f} % apart"
     another = max(math.log(SPREADS["measured"]), NORMAL_90 * again)
     crowding, end = fitted(float(share), note), math.exp(math.hypot(NORMAL_90 * off, another))
@@ -116,9 +118,9 @@ def train_again(which: int, *, threads: int) -> float:
     return _computing(running.run(config.changed(mode="real", cluster="local")))
 
 
-def _accompanied(each: tuple[str, tuple[int, int]], threads: int, ranks: int) -> RunConfig:
-    method, size = each
-    return small_run(method, *size, threads, quick=True).changed(parts=ranks, epochs=ACCOMPANIED_EPOCHS)
+def _accompanied(each: tuple[str, Made], threads: int, ranks: int) -> RunConfig:
+    method, graph = each
+    return small_run(method, graph, threads, quick=True).changed(parts=ranks, epochs=ACCOMPANIED_EPOCHS)
 
 
 def _apart(ratios: np.ndarray) -> float:
@@ -145,7 +147,7 @@ def add_host(folder: Path, *, quick: bool = True) -> None:
     around = replace(profile, launch=fitted(1e-9, ""), effect=fitted(STEP_S, ""), operators=alike)
     beyond = replace(profile, launch=fitted(1e-9, ""), effect=fitted(0.0, ""), operators=slower)
     for model, layers in itertools.product(("gcn", "sage", "gat"), (2, 4)):
-        config = small_run("single", *SIZES[0], 1, quick).changed(parts=1, model=model, layers=layers)
+        config = small_run("single", SIZES[0], 1, quick).changed(parts=1, model=model, layers=layers)
         config = config.changed(epochs=SKIPPED_EPOCHS + (20 if quick else 100))
         # An exchange of one rank is nothing but what its host does around it.
         measured, replayed = (

@@ -2,7 +2,14 @@
 
 from sims.uncertainty._draws import Draws
 from sims.uncertainty._inputs import PACE, Input, inputs_of
-from sims.uncertainty._interval import FEWEST_REPLAYS, REPLAYS, RecordedPrediction, interval_of, replays_for
+from sims.uncertainty._interval import (
+    FEWEST_REPLAYS,
+    REPLAYS,
+    RecordedPrediction,
+    interval_of,
+    left_open_on,
+    replays_for,
+)
 from sims.uncertainty._predict import predicted, prediction_of, recorded_epochs
 
 __all__ = [
@@ -14,6 +21,7 @@ __all__ = [
     "RecordedPrediction",
     "inputs_of",
     "interval_of",
+    "left_open_on",
     "predicted",
     "prediction_of",
     "recorded_epochs",

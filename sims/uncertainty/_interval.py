@@ -11,9 +11,9 @@ import numpy as np
 
 from harness.config import RunConfig
 from harness.errors import InputError
-from harness.running.intervals import LEFT_OPEN, SHARE, ends, widened
+from harness.running.intervals import SHARE, LeftOpen, ends, left_open, widened
 from sims.cluster import Cluster
-from sims.device import DeviceProfile, load_device
+from sims.device import DEPTHS, DeviceProfile, load_device
 from sims.replay import Changes, Replay, unchanged
 from sims.uncertainty._draws import Draws
 from sims.uncertainty._inputs import FITS, ROWS, Input, changed_cluster, device_loader
@@ -35,6 +35,9 @@ def replays_for(ranks: int, asked: int | None = None) -> int:
             raise InputError(f"--replays {asked}: at least {FEWEST_REPLAYS}, or 0 for no intervals")
         return asked
     return max(FEWEST_REPLAYS, min(REPLAYS, RANK_REPLAYS // ranks)) if ranks <= MOST_RANKS else 0
+
+
+_device: Callable[[str], DeviceProfile] = cache(load_device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +80,15 @@ def _scatter(draws: Draws, number: int, profile: DeviceProfile, works: Sequence[
     return draws.scatter(profile, works, number)
 
 
-_device: Callable[[str], DeviceProfile] = cache(load_device)
+def calibration_depth(cluster: Cluster) -> str:
+    """How much the calibration of a cluster's devices measured, the least of them; "" where none did."""
+    known = {_device(name).depth for name in cluster.profiles}
+    return next((depth for depth in DEPTHS if depth in known), "")
+
+
+def left_open_on(cluster: Cluster) -> LeftOpen:
+    """What predictions on a cluster leave open beside its uncertain inputs."""
+    return left_open(calibration_depth(cluster))
 
 
 def interval_of(prediction: RecordedPrediction, seconds: Mapping[str, float], count: int) -> dict[str, Any]:
@@ -89,17 +100,18 @@ def interval_of(prediction: RecordedPrediction, seconds: Mapping[str, float], co
 
     Returns:
         share: of predictions that the interval holds; replays; epochs: recorded ones.
-        seconds: component -> [low, high], with what the model left open before (`LEFT_OPEN`).
+        seconds: component -> [low, high], with what the model left open before (`left_open_on`).
         ratios: of the epoch, draw by draw, to the prediction: of two methods with the same draws they are paired.
         inputs: the uncertain inputs, as dicts of `Input`.
+        depth: how much the calibration measured; absent of devices that no calibration measured.
     """
     base = prediction.seconds({})
     drawn = prediction.draws(Draws(count))
-    found = {}
+    found, more = {}, left_open_on(prediction.cluster)
     for name, value in seconds.items():
         values = np.asarray([each[name] for each in drawn])
         scale = value / base[name] if base[name] > 0 else 1.0
-        found[name] = list(widened(value, *ends(values * scale), LEFT_OPEN.get(name, 0.0)))
+        found[name] = list(widened(value, *ends(values * scale), more.seconds.get(name, 0.0)))
     return {
         "share": SHARE,
         "replays": count,
@@ -107,4 +119,5 @@ def interval_of(prediction: RecordedPrediction, seconds: Mapping[str, float], co
         "seconds": found,
         "ratios": [float(f"{each['epoch'] / base['epoch']:.6g}") for each in drawn],
         "inputs": [asdict(each) for each in prediction.inputs],
+        **({"depth": depth} if (depth := calibration_depth(prediction.cluster)) else {}),
     }

@@ -26,7 +26,8 @@ RARE = {
     "facts.halo rows in memory at a time (rows)": "of sar", "facts.halo rows (rows)": "of sar",
     "facts.prepared_bytes": "of agl", "facts.kept_bytes": "of agl", "facts.rates": "of shapes with rates",
     "facts.restarts": "of ranks that failed", "facts.shared_cores": "of a machine that is in use",
-    "facts.network.network_bound_s": "of many transfers", "skill.NAME": "of null models",
+    "facts.network.network_bound_s": "of many transfers", "facts.interval.depth": "of calibrated devices",
+    "skill.NAME": "of null models",
     "fitted_constants.NAME": "of fits", "failed.reason": "", "uncounted_orderings.REASON": "",
 }  # fmt: skip
 """Documented names that the runs of these tests need not write."""

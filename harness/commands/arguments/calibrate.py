@@ -22,7 +22,7 @@ def add_calibrate(parser: argparse.ArgumentParser) -> None:
     depth = parser.add_mutually_exclusive_group()
     parser.set_defaults(depth="quick")
     depths = {
-        "brief": "1 to 2 minutes: operators of vanilla, bns-gcn and sylvie-s; others by their class (as the demo does)",
+        "brief": "1 to 2 minutes: operators of vanilla, bns-gcn, sylvie-s, ec-graph; others by class; as the demo does",
         "quick": "five to ten minutes: operators of every method (default)",
         "full": "longer: four times as many epochs of every operator, narrower errors",
     }

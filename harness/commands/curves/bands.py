@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from harness.running.intervals import ratio_ends
+from harness.running.intervals import LEFT_OPEN, LeftOpen, ratio_ends
 
 Drawn = Callable[[float], np.ndarray]
 """Seconds of a curve at a value of the knob in every draw, float64 [draws]."""
@@ -28,10 +28,15 @@ def interpolated(places: Sequence[float], factors: np.ndarray) -> Drawn:
     return drawn
 
 
-def undecided_ranges(first: Drawn, second: Drawn, xs: Sequence[float]) -> list[tuple[float, float]]:
-    """Ranges of the knob in which intervals do not say which curve is lower; their ends are interpolated."""
+def undecided_ranges(
+    first: Drawn, second: Drawn, xs: Sequence[float], more: LeftOpen = LEFT_OPEN
+) -> list[tuple[float, float]]:
+    """Ranges of the knob in which intervals do not say which curve is lower; their ends are interpolated.
+
+    `more`: what predictions leave open beside the draws.
+    """
     found: list[tuple[float, float]] = []
-    spans = [tuple(math.log(end) for end in ratio_ends(second(x) / first(x))) for x in xs]
+    spans = [tuple(math.log(end) for end in ratio_ends(second(x) / first(x), more)) for x in xs]
     start = None
     for at, (low, high) in enumerate(spans):
         if low <= 0 <= high and not low == high == 0:
@@ -61,13 +66,19 @@ def range_around(x: float, ranges: Sequence[tuple[float, float]]) -> tuple[float
 
 
 def fastest_possible(
-    curves: Mapping[str, Callable[[float], float]], drawn: Mapping[str, Drawn], xs: Sequence[float]
+    curves: Mapping[str, Callable[[float], float]],
+    drawn: Mapping[str, Drawn],
+    xs: Sequence[float],
+    more: LeftOpen = LEFT_OPEN,
 ) -> list[tuple[tuple[str, ...], float, float]]:
-    """By range of the knob, the curves of which intervals allow that they are the lowest, the lowest one first."""
+    """By range of the knob, the curves of which intervals allow that they are the lowest, the lowest one first.
+
+    `more`: what predictions leave open beside the draws.
+    """
     found: list[tuple[tuple[str, ...], float, float]] = []
     for x in xs:
         best = min(curves, key=lambda name: curves[name](x))
-        rest = [name for name in curves if name != best and ratio_ends(drawn[name](x) / drawn[best](x))[0] <= 1]
+        rest = [name for name in curves if name != best and ratio_ends(drawn[name](x) / drawn[best](x), more)[0] <= 1]
         names = (best, *rest)
         if found and set(found[-1][0]) == set(names):
             found[-1] = (found[-1][0], found[-1][1], x)

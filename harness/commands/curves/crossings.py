@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from harness.commands.curves.bands import Drawn, fastest_possible, range_around, undecided_ranges
+from harness.running.intervals import LEFT_OPEN, LeftOpen
 
 SAME = 1e-9  # relative difference below which two times are equal
 PRECISION = 0.005  # relative width to which a crossing is narrowed
@@ -58,6 +59,7 @@ def crossover_text(
     xs: Sequence[float],
     formatted: Callable[[float], str],
     drawn: tuple[Drawn, Drawn] | None = None,
+    more: LeftOpen = LEFT_OPEN,
 ) -> str:
     """One sentence on where the first of two costs is the lower one, and how sure that is.
 
@@ -66,11 +68,12 @@ def crossover_text(
         xs: points of the range, positive and ascending.
         formatted: formats a value of the axis.
         drawn: draws of both curves; a crossing is then a range, and it is said where the curves cannot be told apart.
+        more: what predictions leave open beside the draws.
     """
     (name, base), (first, second) = names, curves
     ratios = [second(x) / first(x) for x in xs]
     found = crossings(first, second, xs)
-    open_ranges = [] if drawn is None else undecided_ranges(*drawn, xs)
+    open_ranges = [] if drawn is None else undecided_ranges(*drawn, xs, more)
     told = "".join(
         f"; cannot be told apart from {formatted(low)} to {formatted(high)} (90 %)"
         for low, high in open_ranges
@@ -153,24 +156,26 @@ def crossover_lines(
     xs: Sequence[float],
     formatted: Callable[[float], str],
     drawn: Mapping[str, Drawn] | None = None,
+    more: LeftOpen = LEFT_OPEN,
 ) -> list[str]:
     """A sentence on every curve against the first, then the lowest curve by interval.
 
     Args:
         drawn: draws of every curve; all that may be the lowest are then named.
+        more: what predictions leave open beside the draws.
     """
     (base, first), *others = curves.items()
     said = []
     for name, curve in others:
         draws = None if drawn is None else (drawn[name], drawn[base])
-        said.append(crossover_text((name, base), (curve, first), xs, formatted, draws))
+        said.append(crossover_text((name, base), (curve, first), xs, formatted, draws, more))
     if others and drawn is None:
         parts = [f"{name} from {formatted(a)} to {formatted(b)}" for name, a, b in fastest(curves, xs)]
         said.append(f"fastest: {', '.join(parts)}")
     elif others and drawn is not None:
         parts = [
             f"{' or '.join(names)} from {formatted(a)} to {formatted(b)}"
-            for names, a, b in fastest_possible(curves, drawn, xs)
+            for names, a, b in fastest_possible(curves, drawn, xs, more)
         ]
         said.append(f"fastest (90 %): {', '.join(parts)}")
     return said

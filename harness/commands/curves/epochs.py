@@ -13,9 +13,10 @@ from harness.commands.curves.bands import Drawn, interpolated
 from harness.commands.curves.crossings import crossover_lines, levels
 from harness.config import RunConfig
 from harness.numbers import byte_text
+from harness.running.intervals import LeftOpen
 from sims.cluster import varied
 from sims.study import idle_links
-from sims.uncertainty import FEWEST_REPLAYS, Draws, RecordedPrediction, inputs_of, replays_for
+from sims.uncertainty import FEWEST_REPLAYS, Draws, RecordedPrediction, inputs_of, left_open_on, replays_for
 
 BAND_POINTS = 5
 """Values of the knob at which uncertain inputs are drawn."""
@@ -127,6 +128,11 @@ class Curve:
         self._factors = interpolated(places, np.asarray(rows))
 
     @property
+    def left_open(self) -> LeftOpen:
+        """What its predictions leave open beside the draws."""
+        return left_open_on(self.variant.cluster)
+
+    @property
     def has_band(self) -> bool:
         """Whether the curve has draws."""
         return self._factors is not None
@@ -203,7 +209,8 @@ def _variants_compared(curves: list[Curve], xs: list[float], knob: Knob) -> list
 
 def _crossings(curves: list[Curve], xs: list[float], knob: Knob) -> list[str]:
     drawn = {curve.display_name: curve.drawn for curve in curves} if all(c.has_band for c in curves) else None
-    return crossover_lines({curve.display_name: curve for curve in curves}, xs, knob.formatted, drawn)
+    more = max((curve.left_open for curve in curves), key=lambda each: each.between)
+    return crossover_lines({curve.display_name: curve for curve in curves}, xs, knob.formatted, drawn, more)
 
 
 def _ceiling(curves: list[Curve], x: float, knob: Knob) -> str:

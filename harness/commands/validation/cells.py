@@ -203,6 +203,7 @@ class Validator:
             seconds = {name: found[name] for name in validation.VALIDATED_COMPONENTS}
             interval = interval_of(prediction, seconds, count)
             found |= {"interval": interval["seconds"], "ratios": interval["ratios"]}
+            found["depth"] = interval.get("depth", "")
         base = prediction.seconds({})
         found["paces"] = {str(pace): _like(found, base, at_pace(prediction, pace)) for pace in PACES}
         found["without"] = {}

@@ -21,6 +21,7 @@ from harness.machine import HERE, Depth, KeptCalibration, calibration_folder, ke
 from harness.running.drift import Load
 from sims.cluster import load_cluster
 from sims.cluster._load import CLUSTERS
+from sims.device import load_device, save_device
 
 
 def test_every_command_that_is_suggested_is_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,11 +142,13 @@ def test_a_calibration_says_every_step(
     depth: Depth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(calibrate, "calibrate_to", lambda out, **_: out / "cluster.toml")
+    save_device(load_device("cpu-epyc-1core"), tmp_path / "device.toml")
     for name in ("add_operators", "add_idling", "add_sharing", "add_contention"):
         monkeypatch.setattr(calibrate, name, lambda *_, **__: None)
     monkeypatch.setattr(calibrate, "reference_seconds", lambda: 0.01)
     calibrate.measure(tmp_path, depth=depth, quiet=True)
     assert capsys.readouterr().err == ""
+    assert load_device(tmp_path / "device.toml").depth == depth
     calibrate.measure(tmp_path, depth=depth)
     first, *steps = capsys.readouterr().err.splitlines()
     count = 4 if depth == "brief" else 5

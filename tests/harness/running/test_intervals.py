@@ -14,11 +14,12 @@ from harness.errors import InputError
 from harness.running import results
 from harness.running.intervals import (
     LEFT_OPEN,
-    LEFT_OPEN_BETWEEN,
+    LEFT_OPEN_BRIEF,
     ends,
     epoch_ends,
     interval_in,
     interval_note,
+    left_open,
     order_lines,
     order_text,
     ratio_ends,
@@ -43,7 +44,7 @@ def record(method: str, seconds: float, ratios: np.ndarray, cluster: str = "here
 def test_errors_that_both_share_do_not_hide_which_is_faster() -> None:
     fast, slow = record("fast", 1.0, COMMON), record("slow", 1.2, COMMON)
     assert interval_in(fast) == pytest.approx((0.575, 1.925)) and interval_in(fast, "halo") is None
-    low, high = 1.2 * math.exp(-LEFT_OPEN_BETWEEN), 1.2 * math.exp(LEFT_OPEN_BETWEEN)
+    low, high = 1.2 * math.exp(-LEFT_OPEN.between), 1.2 * math.exp(LEFT_OPEN.between)
     assert speedup_interval(fast, slow) == pytest.approx((low, high)), (
         "what the model leaves out of one of them is left"
     )
@@ -51,7 +52,7 @@ def test_errors_that_both_share_do_not_hide_which_is_faster() -> None:
 
 
 def test_what_the_model_leaves_out_hides_a_small_difference() -> None:
-    near = record("near", math.exp(LEFT_OPEN_BETWEEN / 2), COMMON)
+    near = record("near", math.exp(LEFT_OPEN.between / 2), COMMON)
     (said,) = order_lines([record("fast", 1.0, COMMON), near])
     assert "cannot be told apart" in said
 
@@ -65,13 +66,28 @@ def test_what_does_not_fit_its_devices_is_not_faster() -> None:
 def test_a_method_beside_itself_is_as_fast() -> None:
     one = record("one", 1.0, COMMON)
     assert speedup_interval(one, one) == pytest.approx((1.0, 1.0), abs=1e-9)
-    assert ratio_ends(np.ones(9)) == (1.0, 1.0)
+    for more in (LEFT_OPEN, LEFT_OPEN_BRIEF):
+        assert ratio_ends(np.ones(9), more) == (1.0, 1.0)
+
+
+def test_a_brief_calibration_tells_fewer_methods_apart() -> None:
+    """It leaves more open of everything; what a quick one says of two methods it may not."""
+    assert left_open("quick") == left_open("full") == left_open("") == LEFT_OPEN
+    brief = left_open("brief")
+    assert brief == LEFT_OPEN_BRIEF and brief.seconds.keys() == LEFT_OPEN.seconds.keys()
+    assert brief.between > LEFT_OPEN.between and all(brief.seconds[k] >= LEFT_OPEN.seconds[k] for k in brief.seconds)
+    apart = math.exp((brief.between + LEFT_OPEN.between) / 2)
+    runs = [record("fast", 1.0, COMMON), record("slow", apart, COMMON)]
+    assert order_lines(runs)[0].startswith("fast is faster than slow")
+    for run in runs:
+        run["facts"]["interval"]["depth"] = "brief"
+    assert "cannot be told apart" in order_lines(runs)[0]
 
 
 def test_an_epoch_has_what_the_model_leaves_out_beside_its_draws() -> None:
-    more = LEFT_OPEN["epoch"]
-    assert epoch_ends(np.full(9, 2.0), 2.0) == pytest.approx((2 * math.exp(-more), 2 * math.exp(more)))
-    (low, high), (least, most) = ends(COMMON), epoch_ends(COMMON, 1.0)
+    more = LEFT_OPEN.seconds["epoch"]
+    assert epoch_ends(np.full(9, 2.0), 2.0, LEFT_OPEN) == pytest.approx((2 * math.exp(-more), 2 * math.exp(more)))
+    (low, high), (least, most) = ends(COMMON), epoch_ends(COMMON, 1.0, LEFT_OPEN)
     assert 0 < least < low and high < most < high * math.exp(more)
 
 

@@ -54,10 +54,10 @@ def test_a_training_is_one_that_calibrations_are_fitted_to(monkeypatch: pytest.M
     monkeypatch.setattr(real_runs.running, "run", run)
     found = trained_now(4, threads=1)
     assert (found.which, found.seconds) == (4, 0.1), "of compute, a quarter of these epochs"
-    method, (nodes, _) = real_runs.ACCOMPANIED[4]
+    method, graph = real_runs.ACCOMPANIED[4]
     (config,) = asked
     assert (config.run.mode, config.cut.parts, config.training.method) == ("real", 2, method)
-    assert f"nodes={nodes}" in config.data.dataset
+    assert f"nodes={graph.nodes}" in config.data.dataset
 
 
 @pytest.mark.parametrize("usual", [USUAL, []])

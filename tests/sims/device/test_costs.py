@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.errors import InputError
 from sims.device import OperatorCost, Work, fit_cost, load_device, save_device
-from sims.device._costs import STEPS
+from sims.device._costs import LEAST_ERROR, STEPS, UNTESTED
 from sims.units import Quantity
 
 
@@ -39,6 +40,35 @@ def test_fit_finds_calls_and_bytes(call: float, byte: float, further: float, see
         assert found.seconds(work) == pytest.approx(made.seconds(work), rel=0.05)
     assert found.error.value < 0.02
     assert found.call.value >= 0 and all(cost.value >= 0 for cost in found.bytes.values())
+
+
+def timed(sizes: Iterable[int], factors: Sequence[float] = (1.0,)) -> dict[Work, list[float]]:
+    """Calls of 1 us and 1 ns a byte, off by the factors in turn."""
+    return {
+        Work("copy", size, name="clone"): [(1e-6 + 1e-9 * size) * factors[at % len(factors)]]
+        for at, size in enumerate(sizes)
+    }
+
+
+def test_a_fit_of_as_many_calls_as_terms_says_nothing_of_others() -> None:
+    """It passes through the calls, however far these are off."""
+    assert fit_cost(timed([1_000])).error.value == UNTESTED
+    assert fit_cost(timed([1_000, 100_000], (1.2, 1.0))).error.value == UNTESTED
+    many = fit_cost(timed([2**k for k in range(8, 18)]))
+    assert many.error.value == LEAST_ERROR, "while calls of many sizes that it leaves nothing of say that it holds"
+
+
+def test_calls_of_one_size_are_no_further_evidence() -> None:
+    """A hundred shapes of two sizes tell two terms as two do."""
+    close = [*range(1_000, 1_050), *range(100_000, 100_050)]
+    assert fit_cost(timed(close)).error.value == UNTESTED
+
+
+def test_what_few_calls_leave_counts_for_more() -> None:
+    sizes, factors = [2**k for k in range(8, 24)], (0.9, 1.1)
+    many = fit_cost(timed(sizes, factors)).error.value
+    few = fit_cost(timed(sizes[:4], factors)).error.value
+    assert 0.08 < many < 0.14 and few > many
 
 
 @given(rates=st.lists(st.floats(1e-12, 1e-9), min_size=3, max_size=3))

@@ -110,4 +110,6 @@ def test_influences_are_derivatives_by_replay() -> None:
     one = by_name["transport.operation"]
     variance = (math.log1p(one.change) / math.log1p(STEP) * math.log(one.input.width) / (2 * NORMAL_90)) ** 2
     left = 1 - sum(each.share for each in found)
-    assert left / one.share == pytest.approx((LEFT_OPEN["epoch"] / NORMAL_90) ** 2 / variance), "the model's own"
+    assert left / one.share == pytest.approx((LEFT_OPEN.seconds["epoch"] / NORMAL_90) ** 2 / variance), (
+        "the model's own"
+    )

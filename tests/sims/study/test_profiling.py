@@ -159,7 +159,9 @@ def test_what_real_runs_take_longer_is_told_apart(
 ) -> None:
     """The fit recovers a factor and 0.3 ms per effect in real runs; the rest of the file is unchanged. The machine is
     slower in the first pass over them and faster in the last, which widens the range alone."""
-    trained = tuple(itertools.product(("vanilla", "sylvie-s", "cdfgnn"), ((400, 8), (4_000, 32))))
+    trained = tuple(
+        itertools.product(("vanilla", "sylvie-s", "cdfgnn"), (calibrated.Made(400, 8), calibrated.Made(4_000, 32)))
+    )
     save_device(load_device("cpu-epyc-1core"), tmp_path / "device.toml")
     text = '[hosts]\ncount = 1\nranks_per_host = 4\ndevice = "device.toml"\n[links.loopback]\nbandwidth = "1 GB/s"\n'
     (tmp_path / "cluster.toml").write_text(text + 'latency = "1 us"\n[transport]\nkind = "gloo"\n')
@@ -209,7 +211,7 @@ def test_the_cost_of_effects_does_not_explain_compute_away(tmp_path: Path, monke
         return [compute, compute + effects * real_runs.STEP_S]
 
     monkeypatch.setattr(real_runs, "_simulated", simulated)
-    real_runs.add_contention(tmp_path, threads=1, trained=[("vanilla", (100, 8))] * 3)
+    real_runs.add_contention(tmp_path, threads=1, trained=[("vanilla", calibrated.Made(100, 8))] * 3)
     made = load_device(tmp_path / "device.toml")
     assert made.crowding.value == pytest.approx(real_runs.LEAST_FACTOR, rel=1e-3)
 

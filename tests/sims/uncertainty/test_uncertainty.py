@@ -206,10 +206,27 @@ def test_an_interval_holds_the_prediction_and_is_the_same_again() -> None:
     assert twice["seconds"]["epoch"] == pytest.approx([2 * low, 2 * high])
     exact = replace(made, inputs=())
     found = interval_of(exact, seconds, 8)
-    for name, more in LEFT_OPEN.items():
+    for name, more in LEFT_OPEN.seconds.items():
         ends = [seconds[name] * math.exp(-more), seconds[name] * math.exp(more)]
         assert found["seconds"][name] == pytest.approx(ends), "what the model leaves out is left"
     assert set(found["ratios"]) == {1.0}
+
+
+def test_an_interval_after_a_brief_calibration_is_wider(tmp_path: Path) -> None:
+    """The device file says how much was measured, and the result does; devices of data sheets say nothing."""
+    config, found = prediction().config, {}
+    for depth in ("", "quick", "brief"):
+        file = tmp_path / f"{depth or 'none'}.toml"
+        save_device(replace(load_device("cpu-epyc-1core"), depth=depth, name="one"), file)
+        assert load_device(file).depth == depth
+        cluster = load_cluster(f"hosts=2,devices=1,device={file},nic=10Gb/s")
+        made = predicted(config, place(cluster, 2))
+        found[depth] = interval_of(made, made.seconds({}), 8)
+    assert [one.get("depth") for one in found.values()] == [None, "quick", "brief"]
+    assert found["quick"]["seconds"] == found[""]["seconds"] and found["brief"]["ratios"] == found[""]["ratios"]
+    for name in ("epoch", "compute", "halo"):
+        (low, high), (least, most) = (found[depth]["seconds"][name] for depth in ("quick", "brief"))
+        assert least < low < high < most
 
 
 @given(value=st.floats(1e-6, 1e3), below=st.floats(0.0, 2.0), above=st.floats(0.0, 2.0), more=st.floats(0.0, 1.0))
