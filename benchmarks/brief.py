@@ -3,7 +3,7 @@
     python -m benchmarks.brief [--times 8] [--depth brief] [--rounds 3] [--out DIR]
     python -m benchmarks.brief --show DIR
 
-Again and again: this machine is calibrated, every method is predicted on three workloads, and measured there in rounds,
+Again and again: this machine is calibrated, every method is predicted on four workloads, and measured there in rounds,
 all in turn. No calibration sees these runs. Printed are the errors of epochs, of components of more than 5 % of their
 epoch and of the ratios of two methods' epochs, how many of them the intervals hold, and what the model left open would
 have to be for 90 % of them, from all calibrations and with each left out in turn. What was measured is kept in the
@@ -26,14 +26,12 @@ from harness.commands.calibrate import REFERENCE, measure
 from harness.commands.compare import cells_of, run_all
 from harness.config import RunConfig
 from harness.machine import Depth
-from harness.running.intervals import LEFT_OPEN_BRIEF, SHARE, ends, left_open, ratio_ends, rounds_of, widened
+from harness.running.intervals import SHARE, ends, left_open, ratio_ends, rounds_of, widened
+from harness.running.validation import MATTERS, VALIDATED_COMPONENTS
 from sims.uncertainty import REPLAYS
 
 METHODS = "vanilla,bns-gcn:p=0.1,sylvie-s:bits=1,pipegcn,ec-graph"
 EPOCHS = 15
-
-MATTERS, SHOWN = ("compute", "codec", "halo", "reduce"), 0.05
-"""Components, and the share of an epoch from which they count."""
 
 WORKLOADS = {
     "cut": {
@@ -58,7 +56,7 @@ WORKLOADS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--times", type=int, default=8, help="calibrations (default: 8; some five minutes each)")
+    parser.add_argument("--times", type=int, default=8, help="calibrations (default: 8; some three minutes each)")
     parser.add_argument("--depth", default="brief", choices=("brief", "quick", "full"), help="of each calibration")
     parser.add_argument("--rounds", type=int, default=3, help="how often every run is measured")
     parser.add_argument("--out", type=Path, default=Path("brief"), help="folder of what is measured (default: brief)")
@@ -93,10 +91,11 @@ def repeat(folder: Path, depth: Depth, rounds: int, title: str) -> None:
 def cell_of(workload: str, sim: Mapping[str, Any], real: Mapping[str, Any]) -> dict[str, Any]:
     """A method on a workload: seconds of the epoch and of its components, and the ends of what was drawn."""
     interval, seconds = sim["facts"]["interval"], sim["summary"]["seconds"]
-    more = left_open(interval.get("depth", ""))
-    cell = {"workload": workload, "method": sim["config"]["method"], "draws": joined(interval["ratios"])}
+    depth = interval.get("depth", "")
+    more, cell = left_open(depth), {"workload": workload, "method": sim["config"]["method"], "depth": depth}
+    cell["draws"] = joined(interval["ratios"])
     cell["rounds"] = joined(rounds_of(real) or [real["summary"]["epoch_seconds"]])
-    for name in ("epoch", *MATTERS):
+    for name in VALIDATED_COMPONENTS:
         low, high = interval["seconds"][name]
         cell |= {f"{name}_predicted": seconds[name], f"{name}_measured": real["summary"]["seconds"][name]}
         if seconds[name]:
@@ -113,22 +112,22 @@ def narrowed(value: float, end: float, more: float) -> float:
 
 def collected(folder: Path) -> dict[str, pd.DataFrame]:
     """Of all calibrations in a folder: epochs, their components, and ratios of pairs in rows of `row`."""
-    found: dict[str, list[dict[str, Any]]] = {"epochs": [], **{name: [] for name in MATTERS}, "ratios": []}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in (*VALIDATED_COMPONENTS, "ratios")}
     for kept in sorted(folder.glob("*/epochs.csv"), key=lambda path: int(path.parent.name)):
         cells = pd.read_csv(kept).to_dict("records")
         for cell in cells:
-            for name in ("epoch", *MATTERS):
+            for name in VALIDATED_COMPONENTS:
                 value, measured = cell[f"{name}_predicted"], cell[f"{name}_measured"]
-                if min(value, measured) > SHOWN * cell["epoch_measured"]:
+                if min(value, measured) > MATTERS * cell["epoch_measured"]:
                     drawn = cell[f"{name}_low"], cell[f"{name}_high"]
-                    inside = widened(value, *drawn, LEFT_OPEN_BRIEF.seconds[name])
+                    inside = widened(value, *drawn, left_open(cell["depth"]).seconds[name])
                     where = kept.parent.name, cell["workload"], cell["method"]
-                    found["epochs" if name == "epoch" else name].append(row(where, value, measured, drawn, inside))
+                    found[name].append(row(where, value, measured, drawn, inside))
         for a, b in pairs(cells):
             drawn = values(a["draws"]) * a["epoch_predicted"] / (values(b["draws"]) * b["epoch_predicted"])
             measured = float(np.median(values(a["rounds"]) / values(b["rounds"])))
             where = kept.parent.name, a["workload"], f"{a['method']} / {b['method']}"
-            both = ends(drawn), ratio_ends(drawn, LEFT_OPEN_BRIEF)
+            both = ends(drawn), ratio_ends(drawn, left_open(a["depth"]))
             found["ratios"].append(row(where, float(np.median(drawn)), measured, *both))
     return {name: pd.DataFrame(rows) for name, rows in found.items()}
 
@@ -185,7 +184,7 @@ def lines(title: str, found: pd.DataFrame) -> list[str]:
     ]
     if title == "ratios":
         said.append(f"  told apart {len(apart)}, rightly {int(apart['right'].sum())}")
-    if title in ("epochs", "ratios"):
+    if title in ("epoch", "ratios"):
         for name in ("what", "workload"):
             either = found.groupby(name)["error"].agg(["median", lambda errors: errors.abs().median()])
             said += [f"  {each}: {mean:+.1%} ({off:.1%} either way)" for each, mean, off in either.itertuples()]

@@ -141,7 +141,7 @@ def finish(config: RunConfig, prepared: Prepared, execution: Execution) -> Resul
         epochs[-1]["loss"] = None
     names = execution.ranks[0].measures
     measures = {name: [rank.measures[name] for rank in execution.ranks] for name in names}
-    seconds = rank_seconds(execution.ranks, epochs)
+    seconds = rank_seconds([[epoch.seconds for epoch in rank.epochs] for rank in execution.ranks], epochs)
     facts = {
         **execution.ranks[0].facts,
         **measures,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import platform
 import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -238,17 +239,21 @@ def merge(ranks: list[RankResult], depth: int, tiers: list[str], tier_of: np.nda
     return [_merge_epoch([r.epochs[at] for r in ranks], depth, tiers, tier_of) for at in range(len(ranks[0].epochs))]
 
 
-def rank_seconds(ranks: list[RankResult], epochs: list[dict[str, Any]]) -> dict[str, list[float]]:
+def rank_seconds(
+    ranks: Sequence[Sequence[Mapping[str, float]]], epochs: list[dict[str, Any]]
+) -> dict[str, list[float]]:
     """Seconds of every rank in the typical one of the merged `epochs`, to 9 digits: component -> [ranks]; empty where
     there is none.
 
     What a rank waited at the end of the epoch for the slowest one is not in them.
+
+    `ranks`: seconds of every rank by epoch.
     """
     typical = typical_epoch(epochs)
     if typical is None:
         return {}
     at = next(number for number, epoch in enumerate(epochs) if epoch is typical)
-    seconds = [rank.epochs[at].seconds for rank in ranks]
+    seconds = [rank[at] for rank in ranks]
     names = [name for name in ("epoch", *COMPONENTS, "hidden") if any(each.get(name) for each in seconds)]
     return {name: [float(f"{each.get(name, 0.0):.9g}") for each in seconds] for name in names}
 

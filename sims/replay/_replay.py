@@ -36,12 +36,15 @@ from sims.replay._settled import settled_epochs
 
 @dataclass
 class Timed:
-    """A recorded run, timed. `epochs` are records of the result file, without values that need tensors; `rank_seconds`
-    is the fact of that name."""
+    """A recorded run, timed. `epochs` are records of the result file, without values that need tensors."""
 
     simulation: Simulation
     epochs: list[dict[str, Any]]
-    rank_seconds: dict[str, list[float]]
+
+    @property
+    def rank_seconds(self) -> dict[str, list[float]]:
+        """The fact of that name (`harness.running.results.rank_seconds`)."""
+        return rank_seconds(self.simulation.results, self.epochs)
 
     def typical(self, config: RunConfig) -> tuple[dict[str, float], int]:
         """Seconds by component and bytes of a steady epoch: of the median one, or the means of periodic ones."""
@@ -104,8 +107,7 @@ class Replay:
         ]
         tiers, tier_of = simulator.placement.tier_matrix()
         depth = int(self.recording.config["layers"])
-        epochs = merge(ranks, depth, list(tiers), tier_of)
-        return Timed(simulation, epochs, rank_seconds(ranks, epochs))
+        return Timed(simulation, merge(ranks, depth, list(tiers), tier_of))
 
     def source_seconds(self, cluster: Cluster) -> dict[str, float]:
         """Source of costs (see `DeviceProfile.source_of`) -> seconds of the cluster's devices, summed over ranks."""

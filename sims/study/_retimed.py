@@ -83,9 +83,9 @@ def _again(before: _Recorded, config: RunConfig, placement: Placement, inputs: d
     known = before.simulation
     simulation = replace(timed.simulation, source_seconds=known.source_seconds, unknown_ops=known.unknown_ops)
     epochs = [{**old, "seconds": new["seconds"]} for old, new in zip(before.result.epochs, timed.epochs, strict=True)]
-    by_rank = {"rank_seconds": timed.rank_seconds} if timed.rank_seconds else {}
+    facts = {**before.result.facts, **cluster_facts(simulation, placement, config), "rank_seconds": timed.rank_seconds}
     return replace(
         before.result, config=config, epochs=epochs, inputs=inputs, message=simulation.too_large,
         state="out_of_memory" if simulation.too_large else "done",
-        facts={**before.result.facts, **cluster_facts(simulation, placement, config), **by_rank},
+        facts=facts,
     )  # fmt: skip

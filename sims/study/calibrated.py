@@ -60,8 +60,7 @@ softmax of fewer than 16 classes takes ten times as long, since torch computes i
 VARIED = (
     Made(3_000, 8, 4), Made(12_000, 32, 8), Made(12_000, 64, 41), Made(20_000, 128, 7), Made(10_000, 256, 100),
 )  # fmt: skip
-"""Further graphs for a few methods and models: operators on rows cost by the row too, and
-more on narrow rows."""
+"""Further graphs for a few methods and models: operators on rows cost by the row too, and more on narrow rows."""
 
 WIDE_GRADIENTS, WIDE_CODECS = (64, 128), ("ec-graph", "ec-graph-s:fanouts=10/5/5")
 """Widths of those in which EC-Graph's codecs are timed too, with three layers: with two, the gradients that they

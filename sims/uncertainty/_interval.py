@@ -82,7 +82,7 @@ def _scatter(draws: Draws, number: int, profile: DeviceProfile, works: Sequence[
 
 def calibration_depth(cluster: Cluster) -> str:
     """How much the calibration of a cluster's devices measured, the least of them; "" where none did."""
-    known = {_device(name).depth for name in cluster.profiles}
+    known = {_device(name).depth for name in set(cluster.profiles)}
     return next((depth for depth in DEPTHS if depth in known), "")
 
 
